@@ -290,6 +290,7 @@ pub struct Counts {
     /// Runs of direct compaction that succeeded.
     pub compactions_succeeded: u64,
     /// Entries into direct compaction that came to nothing, as every zone had failed lately.
+    #[serde(default)]
     pub compactions_put_off: u64,
     /// Pages that the policy itself reclaimed for callers.
     pub reclaimed_direct: u64,

@@ -22,8 +22,8 @@ use super::step::{By, Step, What};
 /// an event.
 const COMPACTION: i32 = 0;
 
-/// The events that tell where compaction takes free pages: by a scan, and by a search of the free lists. A kernel without
-/// the second (6.1) searches untold, so that either is worth nothing without the other.
+/// The events that tell where compaction takes free pages: by a scan, and by a search of the free lists. A kernel
+/// without the second (6.1) searches untold, so that either is worth nothing without the other.
 pub(super) const TARGETS: [EventKind; 2] =
     [EventKind::CompactionIsolateFreepages, EventKind::CompactionFastIsolateFreepages];
 

@@ -104,7 +104,7 @@ impl<O: Owns<S>, S: EventSink> World<O, S> {
 
     fn wakes(&self) -> Wakes {
         let counters = self.pages.counters();
-        Wakes { kswapd: counters.kswapd_wakes, kcompactd: counters.kcompactd_wakes }
+        Wakes { kswapd: counters.kswapd_wakes, kcompactd: counters.kcompactd_signals }
     }
 
     /// Returns true if a background machine was woken since the last [`told`](Self::told).

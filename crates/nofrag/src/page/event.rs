@@ -49,11 +49,13 @@ pub enum PageEvent {
     },
     /// `mm_vmscan_kswapd_sleep`: the node's kswapd went to sleep.
     KswapdSleeps { node: NodeId },
-    /// `mm_compaction_kcompactd_wake`: the node's kcompactd was woken.
-    KcompactdWoken {
+    /// The node's kcompactd was asked for a block (`wakeup_kcompactd`).
+    KcompactdAsked {
         node: NodeId,
         /// Order of the wanted block.
         order: Order,
+        /// True if it was woken for that (`mm_compaction_wakeup_kcompactd`), as compaction has room for such a block.
+        woken: bool,
     },
     /// `mm_compaction_end`: a run of compaction over a zone ended.
     Compacted(CompactionRun),
@@ -214,8 +216,10 @@ pub struct PageCounters {
     pub kswapd_wakes: u64,
     /// Runs of kswapd (`pageoutrun`).
     pub kswapd_runs: u64,
-    /// Wakes of kcompactd (`compact_daemon_wake`).
+    /// Times that kcompactd took up what it was asked for (`compact_daemon_wake`).
     pub kcompactd_wakes: u64,
+    /// Times that kcompactd was woken for what it was asked for, as compaction had room for it.
+    pub kcompactd_signals: u64,
     /// Blocks whose content was moved elsewhere (`pgmigrate_success`), in pages.
     pub moved: u64,
     /// Moves that the owner refused, in pages.

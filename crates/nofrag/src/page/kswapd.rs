@@ -151,7 +151,7 @@ impl<E: EventSink> PageAllocator<E> {
         let idle = self.is_balanced(node, wanted) && self.boosts(node, wanted.highest).is_empty();
         if mail.failures >= HOPELESS || idle {
             if waker == Waker::CannotReclaim {
-                self.wake_kcompactd(node, wanted.order);
+                self.wake_kcompactd(node, wanted.order, wanted.highest);
             }
             return;
         }
@@ -519,7 +519,7 @@ impl Kswapd {
         let boosted = !run.noted.is_empty();
         if boosted {
             pages.settle_boosts(self.node, &run.noted);
-            pages.wake_kcompactd(self.node, Order::PAGEBLOCK);
+            pages.wake_kcompactd(self.node, Order::PAGEBLOCK, run.wanted.highest);
         }
         let counts = !boosted || !pages.policy.fixes.has(Fixes::BOOST_NOT_COUNTED);
         let mail = &mut pages.nodes[self.node.index()].kswapd;
@@ -528,7 +528,7 @@ impl Kswapd {
         }
         let hopeless = mail.failures >= HOPELESS;
         if hopeless || pages.is_balanced(self.node, run.wanted.of(run.order)) {
-            self.doze(pages, run.wanted.order);
+            self.doze(pages, run.wanted);
             let until = Nanos(now.0.saturating_add(DOZE.0));
             self.doze = Some(Doze { until, wanted: run.wanted.of(run.order) });
         } else {
@@ -538,9 +538,9 @@ impl Kswapd {
     }
 
     /// Asks kcompactd for a block of the wanted size, which reclaim cannot make. Waiters go on.
-    fn doze<E: EventSink>(&self, pages: &mut PageAllocator<E>, order: Order) {
+    fn doze<E: EventSink>(&self, pages: &mut PageAllocator<E>, wanted: KswapdGoal) {
         pages.forget_scans(self.node);
-        pages.wake_kcompactd(self.node, order);
+        pages.wake_kcompactd(self.node, wanted.order, wanted.highest);
         let mail = &mut pages.nodes[self.node.index()].kswapd;
         mail.releases += 1;
         mail.awake = mail.wanted.is_some();

@@ -364,13 +364,13 @@ impl<E: EventSink> Reclaim<E> for Owner {
     }
 }
 
-/// The orders for which kcompactd was woken.
+/// The orders for which kcompactd was asked.
 #[derive(Default)]
 struct Wakes(RefCell<Vec<Order>>);
 
 impl EventSink for Wakes {
     fn record(&self, event: Event) {
-        if let Event::Page(PageEvent::KcompactdWoken { order, .. }) = event {
+        if let Event::Page(PageEvent::KcompactdAsked { order, .. }) = event {
             self.0.borrow_mut().push(order);
         }
     }

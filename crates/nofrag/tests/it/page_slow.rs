@@ -176,9 +176,9 @@ fn breaker(policy: &FragmentationPolicy) -> PageRequest {
     PageRequest::user(order(if policy.fallback == FallbackRules::Loose { 3 } else { 4 }))
 }
 
-/// Returns true for a wake of kcompactd for a whole pageblock.
+/// Returns true if kcompactd was asked for a whole pageblock.
 fn wakes_kcompactd(event: &PageEvent) -> bool {
-    matches!(event, PageEvent::KcompactdWoken { order, .. } if *order == Order::PAGEBLOCK)
+    matches!(event, PageEvent::KcompactdAsked { order, .. } if *order == Order::PAGEBLOCK)
 }
 
 /// Drives an attempt to its end. Returns what it asked the caller for, and its last answer.
