@@ -454,8 +454,7 @@ impl Owner {
 
     fn elapses_for(&mut self, who: Mover, work: u64, place: &mut Option<usize>) -> u64 {
         let moved = std::mem::take(&mut self.moved).min(work);
-        let rest = self.pace.elapses(work - moved, place, &mut self.stands_still);
-        rest + self.pace.elapses_moving(who, moved, &mut self.stands_still)
+        self.pace.elapses_for(who, [moved, work - moved], place, &mut self.stands_still)
     }
 
     /// Returns a place among the pauses of the host, for a process that is at work.

@@ -90,15 +90,31 @@ impl HostPace {
         }
     }
 
-    /// Returns the nanoseconds that moves take here, with the waits between them; `work` is without them.
-    pub(super) fn elapses_moving(&self, who: Mover, work: u64, random: &mut Random) -> u64 {
+    /// Returns the nanoseconds that somebody's moves and other work take here, with waits. Moves are other work like any
+    /// while hardly any are known.
+    pub(super) fn elapses_for(
+        &self,
+        who: Mover,
+        [moving, other]: [u64; 2],
+        place: &mut Option<usize>,
+        random: &mut Random,
+    ) -> u64 {
+        match self.elapses_moving(who, moving, random) {
+            Some(moving) => moving + self.elapses(other, place, random),
+            None => self.elapses(moving + other, place, random),
+        }
+    }
+
+    /// Returns the nanoseconds that moves take here, with the waits between them; `work` is without them. `None` while
+    /// hardly any moves are known.
+    fn elapses_moving(&self, who: Mover, work: u64, random: &mut Random) -> Option<u64> {
         let [callers, background] = &self.moves;
         let is_known = |moves: &&Vec<Moved>| moves.len() >= FEW_MOVES;
         let moves = match who {
             Mover::Caller => Some(callers).filter(is_known),
             Mover::Background => [background, callers].into_iter().find(is_known),
         };
-        let Some(moves) = moves.filter(|_| work > 0) else { return work };
+        let moves = moves?;
         let mut left = work / self.costs.migrate_page.max(1);
         let all = moves.last().map_or(0, |last| last.until);
         let mut elapsed = 0;
@@ -109,12 +125,12 @@ impl HostPace {
             elapsed += nanos.saturating_mul(here) / pages;
             left -= here;
         }
-        elapsed
+        Some(elapsed)
     }
 
     /// Returns the nanoseconds that background work takes here with its waits; `work` is without them. `place` is where
     /// the machine is in the row of distances, `None` after a sleep.
-    pub(super) fn elapses(&self, work: u64, place: &mut Option<usize>, random: &mut Random) -> u64 {
+    fn elapses(&self, work: u64, place: &mut Option<usize>, random: &mut Random) -> u64 {
         if self.distances.is_empty() {
             return work;
         }
@@ -433,6 +449,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn moves_wait_for_the_cpu_like_other_work_until_some_are_known() {
+        let mut pace = Pace::default();
+        let typical = fault(&Costs::built_in());
+        faults(
+            &mut pace,
+            (0..200).map(|number| if number % 10 == 0 { 1000 * typical } else { typical }),
+        );
+        let work = 10_000 * Costs::built_in().migrate_page;
+        let took = |pace: &Pace, parts| {
+            pace.host().elapses_for(Mover::Background, parts, &mut None, &mut Random::new(1, 0))
+        };
+        assert_eq!(took(&pace, [work, 0]), took(&pace, [0, work]));
+        assert!(took(&pace, [work, 0]) > 50 * work, "it waits in every tenth");
+        for at in 1..=FEW_MOVES as u64 {
+            pace.compacts(at, 8);
+            pace.has_moved(at + 1, 8, Mover::Background, 32);
+        }
+        assert!(took(&pace, [work, 0]) < work, "these are known, and were fast");
+    }
+
     /// A caller moves 32 pages in some time, and 512 in twice that; kcompactd takes ten times as long.
     #[test]
     fn who_moves_pages_takes_as_long_as_the_recorded_host_took() {
@@ -450,13 +487,13 @@ mod tests {
         let (host, mut random) = (pace.host(), Random::new(1, 0));
         let work = 10_000 * host.costs.migrate_page;
         let [caller, background] = [Mover::Caller, Mover::Background]
-            .map(|who| host.elapses_moving(who, work, &mut random));
+            .map(|who| host.elapses_moving(who, work, &mut random).expect("moves are known"));
         // 544 pages in three times 1,000,000, wherever in them a page is.
         let each = caller / 10_000;
         assert!((4_500..6_500).contains(&each), "{each}");
         assert!((45_000..65_000).contains(&(background / 10_000)), "{background}");
-        assert_eq!(host.elapses_moving(Mover::Caller, 0, &mut random), 0);
-        assert_eq!(HostPace::table().elapses_moving(Mover::Caller, 77, &mut random), 77);
+        assert_eq!(host.elapses_moving(Mover::Caller, 0, &mut random), Some(0));
+        assert_eq!(HostPace::table().elapses_moving(Mover::Caller, 77, &mut random), None);
         pace.has_moved(at + 1, 9, Mover::Caller, 32);
         pace.has_moved(at + LONGEST_MOVE + 2, 7, Mover::Caller, 32);
         pace.has_moved(at + LONGEST_MOVE + 3, 7, Mover::Caller, u64::MAX);

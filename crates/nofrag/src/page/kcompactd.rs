@@ -273,16 +273,14 @@ impl Kcompactd {
         if let Some(run) = work.run {
             run.abandon(pages);
         }
+        let sleeps = match work.why {
+            Why::Proactive { score, .. } if pages.node_score(self.node) >= score => LONG_INTERVAL,
+            Why::Wanted(_) | Why::Proactive { .. } => INTERVAL,
+        };
         let mail = &mut pages.nodes[self.node.index()].kcompactd;
-        let mut sleeps = INTERVAL;
-        match work.why {
-            Why::Wanted(done) => drop(mail.wanted.take_if(|wanted| wanted.order <= done.order)),
-            Why::Proactive { score, .. } if pages.node_score(self.node) >= score => {
-                sleeps = LONG_INTERVAL;
-            }
-            Why::Proactive { .. } => {}
+        if let Why::Wanted(done) = work.why {
+            mail.wanted = mail.wanted.filter(|wanted| wanted.order > done.order);
         }
-        let mail = &mut pages.nodes[self.node.index()].kcompactd;
         mail.woken = mail.wanted.is_some();
         self.look_at = self.look_at.map(|_| later(now, sleeps));
     }
