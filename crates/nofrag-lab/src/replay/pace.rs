@@ -90,8 +90,8 @@ impl HostPace {
         }
     }
 
-    /// Returns the nanoseconds that somebody's moves and other work take here, with waits. Moves are other work like any
-    /// while hardly any are known.
+    /// Returns the nanoseconds that somebody's moves and other work take here, with waits. Moves are other work like
+    /// any while hardly any are known.
     pub(super) fn elapses_for(
         &self,
         who: Mover,
