@@ -7,8 +7,8 @@
 //! seconds nobody may fault, and whoever reclaims shows how busy the CPUs are just then. The *typical* distance is the
 //! median, and shows how many times slower than the table of costs the host was. Some are far longer, as another
 //! process had the CPU: *waits*. A background machine does as much work as a fault is in each of these distances, one
-//! after the other, so that it is as fast as faults are and waits as often and as long. After a sleep it begins where
-//! the recorded kswapd woke.
+//! after the other (in those of reclaim alone where there are enough), so that it is as fast as the host was and waits
+//! as often and as long. After a sleep it begins where the recorded kswapd woke.
 //!
 //! The distances depend on the host's scheduler, not on what the kernel decided for memory: whatever else the process
 //! does ends its row, a run of kswapd begins a new one, and reclaim or compaction by anybody on its CPU ends a row of
@@ -50,11 +50,12 @@ pub(super) struct HostPace {
     /// Costs of work on the host in nanoseconds: `slower` times the built-in table.
     pub(super) costs: Costs,
     pub(super) slower: u64,
-    /// Nanoseconds from one fault to the next; empty while fewer than [`FEW`] are known.
+    /// Nanoseconds that the work of a fault took; empty while fewer than [`FEW`] are known.
     distances: Vec<u64>,
     /// Places in `distances` at which somebody began to work after a sleep.
     fresh: Vec<usize>,
-    typical: u64,
+    /// Nanoseconds of a fault by `costs`.
+    fault: u64,
     /// By mover: the latest moves.
     moves: [Vec<Moved>; 2],
 }
@@ -85,7 +86,7 @@ impl HostPace {
             slower: 1,
             distances: Vec::new(),
             fresh: Vec::new(),
-            typical: 1,
+            fault: 1,
             moves: Default::default(),
         }
     }
@@ -139,7 +140,7 @@ impl HostPace {
             count => self.fresh[random.index(count)],
         });
         // A part of a fault's work counts as a whole fault with the probability of its share.
-        let whole = (work + random.between(0, self.typical - 1)) / self.typical;
+        let whole = (work + random.between(0, self.fault - 1)) / self.fault;
         let mut elapsed = 0;
         for _ in 0..whole {
             elapsed += self.distances[at % self.distances.len()];
@@ -206,6 +207,8 @@ struct Distance {
     taken: bool,
     /// True for the first work after a sleep.
     woke: bool,
+    /// True if pages were reclaimed in it, and not asked for.
+    reclaims: bool,
 }
 
 /// Facts about the host's speed, gathered so far.
@@ -262,7 +265,8 @@ impl Pace {
         let left = row.work.checked_sub(fault(&table));
         self.rows.insert(pid, left.map_or(row, |work| Row { work, ..fresh }));
         if left.is_some() {
-            self.note(Distance { nanos, taken, woke });
+            let reclaims = activity == Activity::Reclaimed;
+            self.note(Distance { nanos, taken, woke, reclaims });
         }
     }
 
@@ -311,6 +315,9 @@ impl Pace {
         let in_order = old.iter().chain(new);
         let awake = in_order.filter(|distance| distance.taken || distance.nanos <= WAIT * typical);
         let awake: Vec<Distance> = awake.copied().collect();
+        // What reclaim takes is told best by reclaim.
+        let reclaims: Vec<Distance> = awake.iter().filter(|it| it.reclaims).copied().collect();
+        let awake = if reclaims.len() < FEW { awake } else { reclaims };
         let distances = awake.iter().map(|distance| distance.nanos).collect();
         let fresh = (0..awake.len()).filter(|at| awake[*at].woke).collect();
         let slower = (typical / fault(&table.costs)).max(1);
@@ -323,7 +330,7 @@ impl Pace {
             sums.collect()
         };
         let moves = self.moves.clone().map(summed);
-        HostPace { costs, slower, distances, fresh, typical, moves }
+        HostPace { costs, slower, distances, fresh, fault: slower * fault(&table.costs), moves }
     }
 }
 
@@ -413,7 +420,7 @@ mod tests {
         let distance = |n| if n % 100 == 0 { 1000 * fault } else { fault };
         faults(&mut pace, (0..10_000).map(distance));
         let host = pace.host();
-        assert_eq!((host.slower, host.typical, host.distances.len()), (1, fault, ENOUGH));
+        assert_eq!((host.slower, host.fault, host.distances.len()), (1, fault, ENOUGH));
         let took = elapsed(&host, fault, 10_000);
         let waits = took.iter().filter(|&&took| took == 1000 * fault).count();
         assert!((97..104).contains(&waits), "{waits}");
@@ -447,6 +454,9 @@ mod tests {
             let took = host.elapses(90 * page, &mut None, &mut Random::new(seed, 0));
             assert!(took < wait, "it has slept: seed {seed}");
         }
+        faults(&mut pace, [fault(&table); 2000]);
+        let with_faults = pace.host();
+        assert_eq!(with_faults.distances, host.distances, "faults do not make kswapd faster");
     }
 
     #[test]
