@@ -223,9 +223,7 @@ impl Pairing {
             }
             View::CompactionBegin(_) => self.compaction_begins(event),
             View::CompactionEnd { .. } => self.compaction_ends(event),
-            View::IsolatedTargets { start, end, taken } if taken > 0 && self.tells_targets => {
-                self.targets(start, end);
-            }
+            View::IsolatedTargets { start, end, taken } if taken > 0 => self.targets(start, end),
             View::MigratePages { succeeded, reason: COMPACTION, .. } => {
                 self.migrated(event, succeeded);
             }
@@ -566,7 +564,8 @@ impl Pairing {
 
     /// Marks the pageblocks from which compaction took free pages, from one frame up to another.
     fn targets(&mut self, start: u64, end: u64) {
-        let Some(last) = (self.beliefs.len() as FrameIndex).checked_sub(1) else { return };
+        let last = (self.beliefs.len() as FrameIndex).checked_sub(1);
+        let Some(last) = last.filter(|_| self.tells_targets) else { return };
         let last = self.spans.pfn(last);
         let block = |pfn: u64| (pfn.min(last) / Order::PAGEBLOCK.pages()) as usize;
         self.targets.resize(block(last) + 1, false);

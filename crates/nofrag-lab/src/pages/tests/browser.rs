@@ -89,7 +89,7 @@ fn a_browser_draws_sorts_and_does_not_complain() {
 /// Checks the second guard behind escaping: a script that slipped into a page is not run by the browser.
 #[test]
 fn a_script_that_slipped_in_does_not_run() {
-    let html = page_of(&saved("recording/2026-11-27-default")).html();
+    let html = page_of(&saved("recording/2026-11-28-default")).html();
     let evil = "<script>problems.push('ran')</script><b onclick=\"problems.push('clicked')\">x</b>";
     let html = html.replacen("<main", &format!("{evil}<main"), 1);
     let Some(saw) = seen(&html, &[]) else { return };
@@ -98,7 +98,7 @@ fn a_script_that_slipped_in_does_not_run() {
 
 #[test]
 fn a_reader_s_dark_and_narrow_screen_is_respected() {
-    let html = page_of(&saved("recording/2026-11-27-default")).html();
+    let html = page_of(&saved("recording/2026-11-28-default")).html();
     // As Blink counts them, the dark scheme is the first one.
     let flags = ["--window-size=390,800", "--blink-settings=preferredColorScheme=0"];
     let Some(saw) = seen(&html, &flags) else { return };

@@ -69,7 +69,7 @@ fn everything() -> Vec<Report> {
         "mmap-live/2026-11-21-full",
         "mmap-holes-2005/2026-11-21-default",
         "extfrag-2018/2026-11-23-two-sizes",
-        "recording/2026-11-27-default",
+        "recording/2026-11-28-default",
     ];
     folders.into_iter().flat_map(saved).collect()
 }
