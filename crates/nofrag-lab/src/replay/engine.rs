@@ -432,7 +432,7 @@ impl Engine {
                 Next::Fail(_) => return None,
                 next => Some(next),
             };
-            now += self.world.bill();
+            now = now.saturating_add(self.world.bill());
             self.daemons_until(now);
             self.world.owner.turn(cpu, now);
         }

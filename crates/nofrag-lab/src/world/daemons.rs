@@ -55,9 +55,12 @@ impl Daemon {
         };
         // A step takes time even if it found nothing: else a machine that asks for more would stop the clock.
         let work = world.bill().max(world.costs.list_visit);
-        let end = now + world.owner.elapses(work, &mut self.place).max(world.costs.list_visit);
+        let took = world.owner.elapses(work, &mut self.place).max(world.costs.list_visit);
+        let end = now.saturating_add(took);
         self.busy_until = end;
-        self.due = if progress.more { Some(end) } else { progress.wake_at.map(|at| at.0.max(end)) };
+        // At the end of time nobody is woken, or there would be no end to the wakes.
+        let wakes = progress.wake_at.map(|at| at.0.max(end)).filter(|at| *at < u64::MAX);
+        self.due = if progress.more { Some(end) } else { wakes };
     }
 }
 
