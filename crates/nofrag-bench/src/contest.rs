@@ -19,8 +19,6 @@ pub struct Effort {
     pub replacements: usize,
     /// Replacements before packing is measured.
     pub packing_replacements: usize,
-    /// Replacements compared with the linear scan.
-    pub oracle_replacements: usize,
     /// Small mappings of each timed round of [`blocks`](crate::blocks), made and ended, by each thread.
     pub block_pairs: usize,
     /// Replacements per hundred areas before a round of [`areas`](crate::areas) is timed.
@@ -44,7 +42,6 @@ impl Effort {
             seeds: 5,
             replacements: 200_000,
             packing_replacements: 300_000,
-            oracle_replacements: 300_000,
             block_pairs: 1_000_000,
             area_ageing_percent: 200,
             setup: Duration::from_secs(1),
@@ -68,7 +65,6 @@ impl Effort {
             seeds: 1,
             replacements: 50_000,
             packing_replacements: 100_000,
-            oracle_replacements: 30_000,
             block_pairs: 100_000,
             area_ageing_percent: 20,
             setup: Duration::from_millis(200),

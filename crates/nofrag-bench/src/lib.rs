@@ -10,8 +10,7 @@
 //!   state.
 //! * [`verify`]: before anything is timed a bitmap checks that ranges are inside the space and disjoint. A contestant
 //!   that is wrong is shown as wrong, one that cannot do a thing as unable, one that is too slow with how far it came.
-//! * [`speed`], [`low_holes`], [`patterns`], [`worst`], [`latency`], [`footprint`], [`packing`], [`oracle`]: one file
-//!   per table.
+//! * [`speed`], [`low_holes`], [`patterns`], [`worst`], [`latency`], [`footprint`], [`packing`]: one file per table.
 //! * [`blocks`]: the same for small mappings, with contestants of their own.
 //! * [`areas`]: the same for address spaces, with contestants of their own.
 //! * [`pages`]: the same for page frames, with contestants of their own.
@@ -33,7 +32,6 @@ pub mod gpu;
 pub mod heaps;
 pub mod latency;
 pub mod low_holes;
-pub mod oracle;
 pub mod origin;
 pub mod packing;
 pub mod pages;

@@ -10,8 +10,8 @@ use nofrag_bench::origin::Origin;
 use nofrag_bench::record::{Group, Records};
 use nofrag_bench::report::Report;
 use nofrag_bench::{
-    areas, blocks, footprint, latency, low_holes, oracle, packing, pages, patterns, peers, roster,
-    speed, targets, verify, worst,
+    areas, blocks, footprint, latency, low_holes, packing, pages, patterns, peers, roster, speed,
+    targets, verify, worst,
 };
 use std::path::PathBuf;
 use std::thread;
@@ -136,7 +136,6 @@ fn measure(options: &Options, effort: Effort, cpus: &[usize]) -> Records {
             Group::Metadata => footprint::run(run, &contestants),
             Group::Packing => packing::run_packing(run, &contestants),
             Group::Shrink => packing::run_shrink(run, &contestants),
-            Group::Oracle => oracle::run(run),
             Group::Blocks => blocks::run(run),
             Group::Areas => areas::run(run),
             Group::Pages => pages::run(run),

@@ -3,69 +3,59 @@
 use nofrag_show::Spread;
 use serde::Serialize;
 
-/// A table of the report, which `--only` also selects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Group {
+/// Declares the tables of the report, each with its heading.
+macro_rules! groups {
+    ($($(#[$named:meta])* $name:ident: $title:literal;)*) => {
+        /// A table of the report, which `--only` also selects.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Group { $($(#[$named])* $name),* }
+
+        impl Group {
+            /// Returns the heading in the report.
+            #[must_use]
+            #[allow(unused_doc_comments, reason = "those of the declaration, beside its cfg")]
+            pub fn title(self) -> &'static str {
+                match self { $($(#[$named])* Group::$name => $title),* }
+            }
+        }
+    };
+}
+
+groups! {
     /// The correctness and abilities of each contestant.
-    Verify,
+    Verify: "Correctness and abilities (untimed)";
     /// Time per operation of random replacements.
-    Speed,
+    Speed: "Speed: random replacements, 1..64 pages";
     /// Time per operation when small holes lie below.
-    LowHoles,
+    LowHoles: "Speed: one-page holes below, 100 and 1 pages in turn";
     /// Ranges that come and go in other orders, and other numbers.
-    Patterns,
+    Patterns: "Speed: other orders and other numbers";
     /// Inputs that are made to hurt.
-    Worst,
+    Worst: "Speed: inputs made to hurt";
     /// Distribution of the time of one allocation.
-    Latency,
+    Latency: "Time of one allocation, 1..64 pages, live 1e5";
     /// Heap bytes per hole.
-    Metadata,
+    Metadata: "Heap bytes of the records per hole";
     /// Largest hole over all free pages, and first failure.
-    Packing,
+    Packing: "Packing at 90 % occupancy of 2^20 pages";
     /// Span over live pages after the live set shrank.
-    Shrink,
-    /// `Lowest` against a linear scan.
-    Oracle,
+    Shrink: "Footprint after shrinking to 10 % and churning";
     /// Small mappings, cut from blocks.
-    Blocks,
+    Blocks: "Small mappings: map_ram and unmap_ram";
     /// Areas in an address space: erase, gap search, store.
-    Areas,
+    Areas: "Address spaces: erase, gap search and store";
     /// Page frames in blocks of powers of two.
-    Pages,
+    Pages: "Page frames: time, whole pageblocks, records";
     /// Runs of memory, of which the first page is touched.
     #[cfg(feature = "heaps")]
-    Heaps,
+    Heaps: "Runs of memory: time, faults, what stays resident";
     /// Blocks in memory of a GPU.
     #[cfg(feature = "gpu")]
-    Gpu,
+    Gpu: "Memory of a GPU: what a full pool holds, time, calls of the driver";
 }
 
 impl Group {
-    /// Returns the heading in the report.
-    #[must_use]
-    pub fn title(self) -> &'static str {
-        match self {
-            Group::Verify => "Correctness and abilities (untimed)",
-            Group::Speed => "Speed: random replacements, 1..64 pages",
-            Group::LowHoles => "Speed: one-page holes below, 100 and 1 pages in turn",
-            Group::Patterns => "Speed: other orders and other numbers",
-            Group::Worst => "Speed: inputs made to hurt",
-            Group::Latency => "Time of one allocation, 1..64 pages, live 1e5",
-            Group::Metadata => "Heap bytes of the records per hole",
-            Group::Packing => "Packing at 90 % occupancy of 2^20 pages",
-            Group::Shrink => "Footprint after shrinking to 10 % and churning",
-            Group::Oracle => "Lowest at 90 % against a linear scan",
-            Group::Blocks => "Small mappings: map_ram and unmap_ram",
-            Group::Areas => "Address spaces: erase, gap search and store",
-            Group::Pages => "Page frames: time, whole pageblocks, records",
-            #[cfg(feature = "heaps")]
-            Group::Heaps => "Runs of memory: time, faults, what stays resident",
-            #[cfg(feature = "gpu")]
-            Group::Gpu => "Memory of a GPU: what a full pool holds, time, calls of the driver",
-        }
-    }
-
     /// Returns true if those who take part in it are not the allocators of ranges.
     #[must_use]
     pub fn has_own_contestants(self) -> bool {
@@ -73,210 +63,150 @@ impl Group {
     }
 }
 
-/// Meaning and unit of a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Measure {
-    NsPerOp,
-    /// Time over offset-allocator's in the same round.
-    OverOffset,
-    HeapCallsPerOp,
-    /// Nanoseconds per cycle: an area removed, a gap found, an area stored.
-    NsPerCycle,
-    /// Time over that of nofrag's exact highest fit in the same round.
-    OverNofrag,
-    /// Time over that of Linux's design in the same round.
-    OverLinuxTree,
-    /// Nanoseconds of one allocation, or cycle: median.
-    P50Ns,
-    /// Nanoseconds of one allocation, or cycle: 99th percentile.
-    P99Ns,
-    /// Nanoseconds of one allocation, or cycle: 99.9th percentile.
-    P999Ns,
-    /// Nanoseconds of one allocation, or cycle: the slowest.
-    MaxNs,
-    /// The 99.9th percentile over the median.
-    TailOverMedian,
-    /// Nanoseconds per area to build the space.
-    BuildNs,
-    /// Nanoseconds to find an area by an address in it.
-    FindNs,
-    /// Areas, nodes or blocks that a search looks at.
-    StepsPerSearch,
-    /// The most that one search looked at.
-    MostSteps,
-    /// Mapped pages in a hundred pages without the largest hole.
-    UtilisationPercent,
-    /// Hash of the addresses of all areas: equal where all lie at equal addresses.
-    PlacementHash,
-    BytesPerArea,
-    /// Metadata bytes as the contestant itself reports them, per area.
-    OwnBytesPerArea,
-    /// Heap bytes per gap of at least one page.
-    BytesPerGap,
-    Areas,
-    BytesPerHole,
-    /// Metadata bytes as the contestant itself reports them, per hole.
-    OwnBytesPerHole,
-    /// The same as [`BytesPerHole`](Self::BytesPerHole), after the contestant was asked to shrink.
-    ShrunkBytesPerHole,
-    Holes,
-    /// Largest hole over all free pages.
-    LargestOverFree,
-    /// Percent of pages that are live when a request fails for the first time.
-    FirstFailurePercent,
-    /// Percent of pages that were live when the largest hole was measured.
-    OccupancyPercent,
-    Refused,
-    /// Highest live page over live pages before the live set shrank.
-    SpanOverLiveBefore,
-    /// Highest live page over live pages after the live set shrank and churned.
-    SpanOverLiveAfter,
-    /// Percent of placements at the lowest possible address.
-    LowestPercent,
-    /// Percent of placements at the highest possible address.
-    HighestPercent,
-    Compared,
-    /// Placements that differ from the linear scan.
-    Differing,
-    /// 1 if every range was inside the space and disjoint from the others.
-    Disjoint,
-    /// 1 if aligned requests are served and aligned.
-    Aligns,
-    /// 1 if the whole space can be had in one piece once everything is freed.
-    WholeAgain,
-    NsPerPair,
-    /// Time over that of nofrag's handle in the same round.
-    OverHandle,
-    /// Nanoseconds per pair of `map_ram` and `unmap_ram` of one thread alone, by the clock on the wall.
-    NsAlone,
-    /// Nanoseconds per pair of `map_ram` and `unmap_ram` of each of two threads, by the clock on the wall.
-    NsBeside,
-    /// Time of a thread's pair beside another thread over the time of a thread alone.
-    OverAlone,
-    /// Locked operations per pair of `map_ram` and `unmap_ram` of one thread alone.
-    LockedAlone,
-    /// Locked operations per pair of `map_ram` and `unmap_ram` of each of two threads.
-    LockedBeside,
-    /// Waits of a thread for a lock, per pair of two threads.
-    ConflictsBeside,
-    /// Locks taken to end one mapping.
-    LocksPerUnmap,
-    /// Locked operations to end one mapping.
-    LockedPerUnmap,
-    /// Nanoseconds to allocate one block.
-    AllocNs,
-    /// Nanoseconds to free one block.
-    FreeNs,
-    /// Time over that of nofrag's own page policy in the same round.
-    OverPages,
-    /// Time of allocations over that of nofrag's own page policy in the same round.
-    AllocOverPages,
-    /// Time of frees over that of nofrag's own page policy in the same round.
-    FreeOverPages,
-    /// Pageblocks without a page in use, in a hundred, at step 50 of the frag test.
-    WholeMiddle,
-    /// Pageblocks without a page in use, in a hundred, at the end of the frag test.
-    WholeEnd,
-    /// Pageblocks that can be allocated at the end of the frag test, in a hundred of all.
-    HadPercent,
-    /// Pages that must move until free pages fill whole pageblocks, before the steps of the frag test.
-    MovesBefore,
-    /// Pages that must move until free pages fill whole pageblocks, at the end of the frag test.
-    MovesEnd,
-    /// KiB of records for each GiB when all is free.
-    KibPerGibFresh,
-    /// KiB of records for each GiB with pages in use at random.
-    KibPerGib,
-    /// Time over that of nofrag's parked arena in the same round.
-    OverArena,
-    /// Faults of pages per run taken and given back.
-    FaultsPerPair,
-    /// MiB that are resident more than before the contestant was made.
-    ResidentMib,
-    /// KiB of metadata as the contestant itself reports them, for each GiB with pages in use at random.
-    OwnKibPerGib,
-    /// Percent of a pool that is live when a request is refused, in the mean.
-    LiveWhenFullPercent,
-    /// Time of an allocation or a free in a full pool, with what was refused.
-    NsPerOpFull,
-    /// Nanoseconds of a call while the device has other work, by the clock on the wall.
-    NsBesideWork,
+/// Declares what is measured: the heading of its column, and the number of digits after the point in tables.
+macro_rules! measures {
+    ($($(#[$named:meta])* $name:ident: $head:literal, $digits:literal;)*) => {
+        /// Meaning and unit of a number.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Measure { $($(#[$named])* $name),* }
+
+        impl Measure {
+            /// Returns the heading of its column, and the number of digits after the point in tables.
+            #[must_use]
+            pub fn shown(self) -> (&'static str, usize) {
+                match self { $(Measure::$name => ($head, $digits)),* }
+            }
+        }
+    };
 }
 
-impl Measure {
-    /// Returns the heading of its column, and the number of digits after the point in tables.
-    #[must_use]
-    pub fn shown(self) -> (&'static str, usize) {
-        match self {
-            Measure::NsPerOp => ("ns/op", 1),
-            Measure::OverOffset => ("x offset-allocator", 2),
-            Measure::HeapCallsPerOp => ("heap calls/op", 2),
-            Measure::NsPerCycle => ("ns/cycle", 1),
-            Measure::OverNofrag => ("x nofrag GapTree", 2),
-            Measure::OverLinuxTree => ("x Linux's gap tree", 2),
-            Measure::P50Ns => ("p50 ns", 0),
-            Measure::P99Ns => ("p99 ns", 0),
-            Measure::P999Ns => ("p99.9 ns", 0),
-            Measure::MaxNs => ("max ns", 0),
-            Measure::TailOverMedian => ("p99.9/p50", 1),
-            Measure::BuildNs => ("build ns/area", 1),
-            Measure::FindNs => ("find ns", 1),
-            Measure::StepsPerSearch => ("steps/search", 1),
-            Measure::MostSteps => ("most steps", 0),
-            Measure::UtilisationPercent => ("utilisation %", 1),
-            Measure::PlacementHash => ("placement hash", 0),
-            Measure::BytesPerArea => ("bytes/area", 1),
-            Measure::OwnBytesPerArea => ("own account/area", 1),
-            Measure::BytesPerGap => ("bytes/gap", 1),
-            Measure::Areas => ("areas", 0),
-            Measure::BytesPerHole => ("bytes/hole", 1),
-            Measure::OwnBytesPerHole | Measure::OwnKibPerGib => ("own account", 1),
-            Measure::ShrunkBytesPerHole => ("asked to shrink", 1),
-            Measure::Holes => ("holes", 0),
-            Measure::LargestOverFree => ("largest/free", 3),
-            Measure::FirstFailurePercent => ("first failure %", 2),
-            Measure::OccupancyPercent => ("live %", 2),
-            Measure::Refused => ("refused", 0),
-            Measure::SpanOverLiveBefore => ("span/live before", 3),
-            Measure::SpanOverLiveAfter => ("span/live after", 3),
-            Measure::LowestPercent => ("lowest %", 1),
-            Measure::HighestPercent => ("highest %", 1),
-            Measure::Compared => ("compared", 0),
-            Measure::Differing => ("differing", 0),
-            Measure::Disjoint => ("disjoint", 0),
-            Measure::Aligns => ("aligns", 0),
-            Measure::WholeAgain => ("whole again", 0),
-            Measure::NsPerPair => ("ns/pair", 1),
-            Measure::OverHandle => ("x nofrag's handle", 2),
-            Measure::NsAlone => ("ns/pair alone", 1),
-            Measure::NsBeside => ("ns/pair, two threads", 1),
-            Measure::OverAlone => ("x alone", 2),
-            Measure::LockedAlone => ("locked/pair alone", 2),
-            Measure::LockedBeside => ("locked/pair, two threads", 2),
-            Measure::ConflictsBeside => ("conflicts/pair", 5),
-            Measure::LocksPerUnmap => ("locks/unmap", 2),
-            Measure::LockedPerUnmap => ("locked/unmap", 2),
-            Measure::AllocNs => ("alloc ns", 1),
-            Measure::FreeNs => ("free ns", 1),
-            Measure::OverPages => ("x nofrag", 2),
-            Measure::AllocOverPages => ("alloc x nofrag", 2),
-            Measure::FreeOverPages => ("free x nofrag", 2),
-            Measure::WholeMiddle => ("whole %, step 50", 2),
-            Measure::WholeEnd => ("whole %, step 99", 2),
-            Measure::HadPercent => ("to be had %", 2),
-            Measure::MovesBefore => ("moves, step 0", 0),
-            Measure::MovesEnd => ("moves, step 99", 0),
-            Measure::KibPerGibFresh => ("KiB/GiB, free", 0),
-            Measure::KibPerGib => ("KiB/GiB, used", 0),
-            Measure::OverArena => ("x nofrag's arena", 2),
-            Measure::FaultsPerPair => ("faults/pair", 3),
-            Measure::ResidentMib => ("MiB resident", 1),
-            Measure::LiveWhenFullPercent => ("live when full %", 2),
-            Measure::NsPerOpFull => ("ns/op when full", 1),
-            Measure::NsBesideWork => ("ns beside work", 0),
-        }
-    }
+measures! {
+    NsPerOp: "ns/op", 1;
+    /// Time over offset-allocator's in the same round.
+    OverOffset: "x offset-allocator", 2;
+    HeapCallsPerOp: "heap calls/op", 2;
+    /// Nanoseconds per cycle: an area removed, a gap found, an area stored.
+    NsPerCycle: "ns/cycle", 1;
+    /// Time over that of nofrag's exact highest fit in the same round.
+    OverNofrag: "x nofrag GapTree", 2;
+    /// Time over that of Linux's design in the same round.
+    OverLinuxTree: "x Linux's gap tree", 2;
+    /// Nanoseconds of one allocation, or cycle: median.
+    P50Ns: "p50 ns", 0;
+    /// Nanoseconds of one allocation, or cycle: 99th percentile.
+    P99Ns: "p99 ns", 0;
+    /// Nanoseconds of one allocation, or cycle: 99.9th percentile.
+    P999Ns: "p99.9 ns", 0;
+    /// Nanoseconds of one allocation, or cycle: the slowest.
+    MaxNs: "max ns", 0;
+    /// The 99.9th percentile over the median.
+    TailOverMedian: "p99.9/p50", 1;
+    /// Nanoseconds per area to build the space.
+    BuildNs: "build ns/area", 1;
+    /// Nanoseconds to find an area by an address in it.
+    FindNs: "find ns", 1;
+    /// Areas, nodes or blocks that a search looks at.
+    StepsPerSearch: "steps/search", 1;
+    /// The most that one search looked at.
+    MostSteps: "most steps", 0;
+    /// Mapped pages in a hundred pages without the largest hole.
+    UtilisationPercent: "utilisation %", 1;
+    /// Hash of the addresses of all areas: equal where all lie at equal addresses.
+    PlacementHash: "placement hash", 0;
+    BytesPerArea: "bytes/area", 1;
+    /// Metadata bytes as the contestant itself reports them, per area.
+    OwnBytesPerArea: "own account/area", 1;
+    /// Heap bytes per gap of at least one page.
+    BytesPerGap: "bytes/gap", 1;
+    Areas: "areas", 0;
+    BytesPerHole: "bytes/hole", 1;
+    /// Metadata bytes as the contestant itself reports them, per hole.
+    OwnBytesPerHole: "own account", 1;
+    /// The same as [`BytesPerHole`](Self::BytesPerHole), after the contestant was asked to shrink.
+    ShrunkBytesPerHole: "asked to shrink", 1;
+    Holes: "holes", 0;
+    /// Largest hole over all free pages.
+    LargestOverFree: "largest/free", 3;
+    /// Percent of pages that are live when a request fails for the first time.
+    FirstFailurePercent: "first failure %", 2;
+    /// Percent of pages that were live when the largest hole was measured.
+    OccupancyPercent: "live %", 2;
+    Refused: "refused", 0;
+    /// Highest live page over live pages before the live set shrank.
+    SpanOverLiveBefore: "span/live before", 3;
+    /// Highest live page over live pages after the live set shrank and churned.
+    SpanOverLiveAfter: "span/live after", 3;
+    /// Percent of placements at the lowest possible address.
+    LowestPercent: "lowest %", 1;
+    /// Percent of placements at the highest possible address.
+    HighestPercent: "highest %", 1;
+    Compared: "compared", 0;
+    /// Placements that differ from the linear scan.
+    Differing: "differing", 0;
+    /// 1 if every range was inside the space and disjoint from the others.
+    Disjoint: "disjoint", 0;
+    /// 1 if aligned requests are served and aligned.
+    Aligns: "aligns", 0;
+    /// 1 if the whole space can be had in one piece once everything is freed.
+    WholeAgain: "whole again", 0;
+    NsPerPair: "ns/pair", 1;
+    /// Time over that of nofrag's handle in the same round.
+    OverHandle: "x nofrag's handle", 2;
+    /// Nanoseconds per pair of `map_ram` and `unmap_ram` of one thread alone, by the clock on the wall.
+    NsAlone: "ns/pair alone", 1;
+    /// Nanoseconds per pair of `map_ram` and `unmap_ram` of each of two threads, by the clock on the wall.
+    NsBeside: "ns/pair, two threads", 1;
+    /// Time of a thread's pair beside another thread over the time of a thread alone.
+    OverAlone: "x alone", 2;
+    /// Locked operations per pair of `map_ram` and `unmap_ram` of one thread alone.
+    LockedAlone: "locked/pair alone", 2;
+    /// Locked operations per pair of `map_ram` and `unmap_ram` of each of two threads.
+    LockedBeside: "locked/pair, two threads", 2;
+    /// Waits of a thread for a lock, per pair of two threads.
+    ConflictsBeside: "conflicts/pair", 5;
+    /// Locks taken to end one mapping.
+    LocksPerUnmap: "locks/unmap", 2;
+    /// Locked operations to end one mapping.
+    LockedPerUnmap: "locked/unmap", 2;
+    /// Nanoseconds to allocate one block.
+    AllocNs: "alloc ns", 1;
+    /// Nanoseconds to free one block.
+    FreeNs: "free ns", 1;
+    /// Time over that of nofrag's own page policy in the same round.
+    OverPages: "x nofrag", 2;
+    /// Time of allocations over that of nofrag's own page policy in the same round.
+    AllocOverPages: "alloc x nofrag", 2;
+    /// Time of frees over that of nofrag's own page policy in the same round.
+    FreeOverPages: "free x nofrag", 2;
+    /// Pageblocks without a page in use, in a hundred, at step 50 of the frag test.
+    WholeMiddle: "whole %, step 50", 2;
+    /// Pageblocks without a page in use, in a hundred, at the end of the frag test.
+    WholeEnd: "whole %, step 99", 2;
+    /// Pageblocks that can be allocated at the end of the frag test, in a hundred of all.
+    HadPercent: "to be had %", 2;
+    /// Pages that must move until free pages fill whole pageblocks, before the steps of the frag test.
+    MovesBefore: "moves, step 0", 0;
+    /// Pages that must move until free pages fill whole pageblocks, at the end of the frag test.
+    MovesEnd: "moves, step 99", 0;
+    /// KiB of records for each GiB when all is free.
+    KibPerGibFresh: "KiB/GiB, free", 0;
+    /// KiB of records for each GiB with pages in use at random.
+    KibPerGib: "KiB/GiB, used", 0;
+    /// Time over that of nofrag's parked arena in the same round.
+    OverArena: "x nofrag's arena", 2;
+    /// Faults of pages per run taken and given back.
+    FaultsPerPair: "faults/pair", 3;
+    /// MiB that are resident more than before the contestant was made.
+    ResidentMib: "MiB resident", 1;
+    /// KiB of metadata as the contestant itself reports them, for each GiB with pages in use at random.
+    OwnKibPerGib: "own account", 1;
+    /// Percent of a pool that is live when a request is refused, in the mean.
+    LiveWhenFullPercent: "live when full %", 2;
+    /// Time of an allocation or a free in a full pool, with what was refused.
+    NsPerOpFull: "ns/op when full", 1;
+    /// Nanoseconds of a call while the device has other work, by the clock on the wall.
+    NsBesideWork: "ns beside work", 0;
 }
 
 /// One measure of one contestant in one workload.

@@ -5,7 +5,7 @@ use crate::areas::plan::AreaSizes;
 use crate::areas::turns::State;
 use crate::areas::{self, GAP_TREE, OURS};
 use crate::blocks::programs::Program;
-use crate::contest::{BOTH_SIZES, Effort};
+use crate::contest::Effort;
 use crate::packing::{packing_workload, shrink_workload};
 use crate::pages;
 use crate::pages::plan::Blocks;
@@ -14,7 +14,7 @@ use crate::peers::{BEST, BEST_FIT, DYNAMIC, FIRST_FIT, HEAP, LOWEST};
 use crate::record::{Group, Measure, Records, ratios};
 use crate::trace::{Refill, Sizes};
 use crate::worst::{self, Worst};
-use crate::{blocks, latency, low_holes, oracle, speed};
+use crate::{blocks, latency, low_holes, speed};
 use nofrag_show::Spread;
 use serde::Serialize;
 
@@ -128,7 +128,6 @@ pub fn all(records: &Records) -> Vec<Target> {
     rows.extend(worst_rows(records));
     rows.extend(latency_rows(records));
     rows.extend(metadata_rows(records));
-    rows.extend(oracle_rows(records));
     rows.extend(best_rows(records));
     rows.extend(dynamic_rows(records));
     rows.push(elsewhere("longest purge hold, 1e5 lazy areas", "see the vmap layer"));
@@ -244,26 +243,6 @@ fn metadata_rows(records: &Records) -> Vec<Target> {
         rows.push(missing("heap bytes per hole".to_owned(), "at most 16 B, 32 B".to_owned()));
     }
     rows
-}
-
-fn oracle_rows(records: &Records) -> Vec<Target> {
-    BOTH_SIZES
-        .map(|sizes| {
-            let workload = oracle::workload(sizes);
-            let differing = records.median(&workload, LOWEST, Measure::Differing);
-            let compared = records.median(&workload, LOWEST, Measure::Compared);
-            let (what, bound) = (format!("{workload}: placements"), "as a linear scan".to_owned());
-            match differing.zip(compared) {
-                None => missing(what, bound),
-                Some((differing, compared)) => Target {
-                    what,
-                    bound,
-                    reached: format!("{differing} of {compared} differ"),
-                    verdict: Bound::AtMost(0.0).judge(differing),
-                },
-            }
-        })
-        .into()
 }
 
 fn best_rows(records: &Records) -> Vec<Target> {

@@ -10,7 +10,7 @@ mod kernels;
 mod pen;
 mod wander;
 
-pub use backing::{Aim, Backing, BackingFigure, Single, Target, backing};
+pub use backing::{Aim, Backing, MAPPED, Target, backing};
 
 pub use gorman::{Gorman2018, gorman_2018, reduction};
 

@@ -55,7 +55,7 @@ fn json_has_medians_and_every_seed() {
 fn bad_use_names_what_there_is() {
     for (args, expected) in [
         (["--design", "linux-2.6"], "linux-4.20+patch1"),
-        (["--mask", "4096"], "strict-lists (1024)"),
+        (["--mask", "4096"], "stall-curve (512)"),
         (["--mode", "soak"], "--mode must be compare"),
         (["--memory", "0"], "--memory must be between 1 and 64 GiB"),
         (["--thp-touch", "50"], "neither 37.5 nor 75"),

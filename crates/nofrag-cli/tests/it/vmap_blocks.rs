@@ -16,7 +16,7 @@ fn the_ranked_tables_stand_beside_the_published_one() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     let parts = ["vmap_blocks.xa_lock", "862,698", "con-bounces", "waits at map", "nofrag-handle"];
-    for part in [&parts[..], &["ours-unmap-locks", "exact: ok", "Piggin", "25,420"]].concat() {
+    for part in [&parts[..], &["ours-index", "exact: ok", "Piggin", "25,420"]].concat() {
         assert!(text.contains(part), "no {part:?} in:\n{text}");
     }
     assert!(!text.contains("BROKEN"), "{text}");

@@ -12,39 +12,25 @@ use crate::trace::{EventKind, Format, KINDS, KindInfo};
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
     pub name: &'static str,
-    /// The purpose of the set, in words.
-    pub what: &'static str,
     has: fn(&KindInfo) -> bool,
 }
 
 /// The sets that [`Selection::parse`] knows. An event that is in none of the sets must be named.
 pub const PRESETS: [Preset; 6] = [
-    Preset {
-        name: "pages",
-        what: "pages and what is done to have them: kmem, compaction, migrate, vmscan",
-        has: is_of_pages,
-    },
-    Preset {
-        name: "buddy",
-        what: "what crosses between the CPUs' lists and the buddies",
-        has: is_of_buddies,
-    },
-    Preset { name: "vmalloc", what: "areas of vmalloc", has: |row| row.group == "vmalloc" },
-    Preset {
-        name: "mmap",
-        what: "where mappings are placed, and munmap",
-        has: |row| matches!(row.group, "mmap" | "syscalls"),
-    },
+    // Pages and what is done to have them: kmem, compaction, migrate, vmscan.
+    Preset { name: "pages", has: is_of_pages },
+    // What crosses between the CPUs' lists and the buddies.
+    Preset { name: "buddy", has: is_of_buddies },
+    Preset { name: "vmalloc", has: |row| row.group == "vmalloc" },
+    // Where mappings are placed, and munmap.
+    Preset { name: "mmap", has: |row| matches!(row.group, "mmap" | "syscalls") },
+    // The four sets above.
     Preset {
         name: "all",
-        what: "the four sets above",
         has: |row| row.kind != EventKind::PageFreeBatched && row.kind.is_tracepoint(),
     },
-    Preset {
-        name: "rare",
-        what: "what a host does when memory is short or in pieces: of the first set all but pages taken and given back",
-        has: is_rare,
-    },
+    // What a host does when memory is short or in pieces: of the first set all but pages taken and given back.
+    Preset { name: "rare", has: is_rare },
 ];
 
 fn is_rare(row: &KindInfo) -> bool {

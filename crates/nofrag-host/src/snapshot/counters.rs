@@ -80,11 +80,6 @@ impl Settings {
     pub fn list(&self, name: &str) -> Option<Vec<u64>> {
         self.text(name)?.split_ascii_whitespace().map(|word| word.parse().ok()).collect()
     }
-
-    /// Returns all settings by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
-    }
 }
 
 /// Parses the settings of a snapshot; returns them, and the lines that could not be read.

@@ -107,18 +107,6 @@ impl History {
         self.counters[1] = Some(snapshot.vmstat.clone());
     }
 
-    /// Returns the number of looks that are kept.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.points.len()
-    }
-
-    /// Returns true if there was no look yet.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.points.is_empty()
-    }
-
     /// Returns the time between the last two looks; `None` before the second.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
@@ -225,11 +213,11 @@ mod tests {
         for minute in 0..10 {
             history.push(Duration::from_secs(60 * minute), Duration::ZERO, &seen("1", ""));
         }
-        assert_eq!(history.len(), 2);
+        assert_eq!(history.points.len(), 2);
         for second in 541..600 {
             history.push(Duration::from_secs(second), Duration::ZERO, &seen("1", ""));
         }
-        assert_eq!(history.len(), 60, "from 540 on");
+        assert_eq!(history.points.len(), 60, "from 540 on");
     }
     use crate::snapshot::{buddyinfo, vmstat};
 

@@ -189,12 +189,6 @@ impl Watch {
         }
     }
 
-    /// Returns the time since the watch began.
-    #[must_use]
-    pub fn elapsed(&self) -> Duration {
-        self.began.elapsed()
-    }
-
     fn read(&mut self, index: usize) {
         let source = self.slots[index].source;
         let at = self.began.elapsed();

@@ -35,7 +35,7 @@ pub(super) const OURS: &str = "nofrag";
 
 /// Designs that change nothing here, each with the one that it must agree with: accessors; a flag that only later
 /// patches read; and a mistake that shows only on machines without DMA32.
-const SILENT: [(&str, &str); 3] = [
+pub(super) const SILENT: [(&str, &str); 3] = [
     ("linux-4.20+patch2", PATCH_1),
     ("linux-4.20+patch3", PATCH_1),
     ("linux-7.2-defrag-shipped", DEFRAG_MODE),
@@ -81,7 +81,6 @@ pub(super) enum Program {
     MixesMadvise,
     BoostCurve,
     StallCurve,
-    StrictLists,
 }
 
 /// Everything that a run depends on besides design and seed.
@@ -151,9 +150,7 @@ fn huge_modes(program: Program) -> &'static [HugeMode] {
         Program::SDefault | Program::HDefault | Program::MixesDefault => &[HugeMode::Default],
         Program::SDefrag | Program::HDefrag => &[HugeMode::DefragAlways],
         Program::SMadvise | Program::HMadvise | Program::MixesMadvise => &[HugeMode::Madvise],
-        Program::BoostCurve | Program::StallCurve | Program::StrictLists => {
-            &[HugeMode::Default, HugeMode::Madvise]
-        }
+        Program::BoostCurve | Program::StallCurve => &[HugeMode::Default, HugeMode::Madvise],
     }
 }
 
@@ -175,7 +172,7 @@ impl Program {
 
     /// Returns true if the program varies a setting, and not the design.
     pub(super) fn is_curve(self) -> bool {
-        matches!(self, Program::BoostCurve | Program::StallCurve | Program::StrictLists)
+        matches!(self, Program::BoostCurve | Program::StallCurve)
     }
 }
 
@@ -195,10 +192,6 @@ pub(super) fn curve(program: Program) -> Vec<(String, FragmentationPolicy)> {
                 .flat_map(|bound| STALL_ORDERS.map(move |order| stall_point(order, bound)));
             points.collect()
         }
-        Program::StrictLists => vec![
-            strict_point(STRICT_ONLY, FragmentationPolicy::LINUX_4_20),
-            strict_point(STRICT_MERGED, FragmentationPolicy::PATCHES_1_4),
-        ],
         _ => Vec::new(),
     }
 }
@@ -216,16 +209,6 @@ pub(super) fn boost_name(factor: u32) -> String {
 
 pub(super) fn stall_name(order: u8, bound_ms: u64) -> String {
     format!("order {order}, {bound_ms} ms")
-}
-
-/// The design with strict lists, and nothing else of later kernels.
-pub(super) const STRICT_ONLY: &str = "strict lists only";
-/// The design with strict lists and the merged patches 1 to 4.
-pub(super) const STRICT_MERGED: &str = "strict lists, patches 1 to 4";
-
-fn strict_point(name: &str, policy: FragmentationPolicy) -> (String, FragmentationPolicy) {
-    let fallback = FallbackRules::StrictFirst;
-    (name.to_owned(), FragmentationPolicy { fallback, ..policy })
 }
 
 fn boost_point(factor: u32) -> (String, FragmentationPolicy) {

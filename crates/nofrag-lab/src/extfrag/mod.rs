@@ -75,7 +75,6 @@ fn run(options: &Options, simulate: Simulate, progress: &dyn Progress) -> Result
     let compared = turns::simulate_all(&plan, simulate, progress)?;
     report.measurements = compared.measurements;
     claims::judge(&plan, compared.repeats, &mut report);
-    withdrawn::withdraw(&mut report.oracles);
     present::take_notes(&plan, options.extent, &mut report);
     Ok(report)
 }

@@ -78,17 +78,11 @@ pub(super) const ALL_WORK_MS: Key = Key::time("virtual ms of allocator work of a
 /// Missing unless there were faults of both kinds.
 pub(super) const WORK_RATIO: Key = Key::number("allocator work, huge over base");
 
-/// Only published: waits in all, exactly or about; a reduction of events that the document's counts contradict; mean
-/// latencies of the faults of a unit, and a reduction by the count model.
+/// Only published: waits in all, exactly or about; mean latencies of the faults of a unit.
 pub(super) const STALLED_US: Key = Key::time("us stalled", 1e-6);
 pub(super) const STALLED_ABOUT_US: Key = Key::time("us stalled, about", 1e-6);
-pub(super) const FEWER_AS_STATED: Key = Key::number("percent fewer events, as stated");
 pub(super) const BASE_LATENCY: Key = Key::number("us of a unit of single pages");
 pub(super) const HUGE_LATENCY: Key = Key::number("us of a huge page");
-pub(super) const FEWER_MERGED: Key = Key::number("fewer with patches 1 to 4");
-/// Suffixes to the name of a count of the model that has a range.
-pub(super) const LEAST: &str = ", least";
-pub(super) const MOST: &str = ", most";
 
 pub(super) const ELAPSED_S: Key = Key::time("virtual s of the run", 1.0);
 pub(super) const BLOCKS: Key = Key::count("pageblocks");

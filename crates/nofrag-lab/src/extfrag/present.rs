@@ -8,7 +8,7 @@ use super::catalogue::{
 };
 use super::names;
 use super::turns::{ExtfragPlan, PARTS};
-use super::view::{Beside, OtherRules, View, differing};
+use super::view::{Beside, OtherRules, View};
 use super::withdrawn::{self, Caption};
 use crate::figures::{self, Gorman2018};
 use crate::key::Key;
@@ -39,21 +39,19 @@ pub(super) fn sections(report: &Report) -> Vec<Section> {
     }
     sections.extend(requesters(view, &figures));
     for program in [Program::MixesDefault, Program::MixesMadvise] {
-        sections.extend(mixes(view, &figures, program));
+        sections.extend(mixes(view, program));
         sections.extend(mixes_under_strict_lists(view, program));
     }
     sections.extend(huge_pages(view, &figures));
     sections.extend(work(view, &figures));
     sections.extend(price(view));
     sections.extend(shipped(view));
-    sections.extend(silent(view));
     sections.extend(stalls(view, &figures));
     sections.extend(boost_curve(view));
     sections.extend(stall_curve(view));
     sections.extend(boost(view));
     sections.extend(contiguity(view));
     sections.extend(later(view, &figures));
-    sections.extend(model(view, &figures));
     sections.extend(worse(view, &figures));
     sections
 }
@@ -259,7 +257,7 @@ fn loose_designs(view: View<'_>) -> Vec<&'static str> {
 }
 
 /// Shows the other mixes under the older rules.
-fn mixes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Section> {
+fn mixes(view: View<'_>, program: Program) -> Option<Section> {
     let designs = loose_designs(view);
     let cases = with_calibrated(view, program);
     let row = |case: &Case| {
@@ -268,11 +266,8 @@ fn mixes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Secti
             Ok(spread) => spread.as_ref().map(median_and_least).into(),
             Err(OtherRules) => Cell::from("other rules"),
         };
-        let model = figures.figure("model of mixes", &case_name(case), names::FEWER_MERGED);
-        let model = model.filter(|_| program == Program::MixesDefault);
         let mut cells = cells![case_name(case), compact(vanilla.time.median)];
         cells.extend(designs.iter().map(fewer));
-        cells.push(model.map(percent).into());
         Some(cells)
     };
     let names = designs.iter().map(|design| marked(design));
@@ -281,12 +276,11 @@ fn mixes(view: View<'_>, figures: &Gorman2018, program: Program) -> Option<Secti
         &format!("Other mixes, {}: fewer events than linux-4.20, in percent", program.into_str()),
         &format!(
             "A row is one mix of files and slab with its size of memory: events of linux-4.20, and by how many percent \
-             each design has fewer: median/least over seeds. The model \
-             (docs/sources/pages.md#count-model) is a cross-check; nobody has published other mixes. {}",
+             each design has fewer: median/least over seeds. Nobody has published other mixes. {}",
             withdrawn::mark()
         ),
         1,
-        header.chain(["model +patch4".to_owned()]),
+        header,
         if cases.len() > 1 { cases.iter().filter_map(row).collect() } else { Vec::new() },
     )
 }
@@ -529,34 +523,6 @@ fn shipped(view: View<'_>) -> Option<Section> {
     )
 }
 
-/// Shows patches and settings that change nothing here, beside the designs that they equal.
-fn silent(view: View<'_>) -> Option<Section> {
-    let case = view.cases(Program::SDefault).into_iter().next()?;
-    let rows = view.designs().iter().filter_map(|design| {
-        let beside = silent_beside(design)?;
-        let (silent, plain) = (view.row(&case, design)?, view.row(&case, beside)?);
-        let first = |key: Key| silent.spreads.get(&key).map(|it| count(it.samples[0]));
-        Some(cells![
-            design,
-            beside,
-            count(silent.spreads.len() as f64),
-            count(differing(plain, silent) as f64),
-            first(names::EVENTS)?,
-            first(names::MISTYPED)?,
-            first(names::HUGE)?,
-        ])
-    });
-    table_of(
-        "What changes nothing here",
-        "A row is one design and the one with which it must agree in every count (a claim): one run of each, first \
-         seed. Patch 2 adds accessors; patch 3 sets a flag that patch 4 reads; defrag_mode as shipped lacks its \
-         allocator half only without a DMA32 zone.",
-        2,
-        &["design", "agrees with", "counts", "differ", "events", "mistyped", "huge"],
-        rows.collect(),
-    )
-}
-
 /// Shows the waits of patch 5.
 fn stalls(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
     let row = |(_, case): &(Program, Case)| {
@@ -767,51 +733,6 @@ fn signed(change: f64) -> Cell {
         magnitude if magnitude < 0.05 => fixed(0.0, 1).into(),
         _ => Cell::About(change, format!("{change:+.1}")),
     }
-}
-
-/// Shows the count-only model beside the simulation.
-fn model(view: View<'_>, figures: &Gorman2018) -> Option<Section> {
-    let at_4 = |program| view.cases(program).into_iter().find(|case: &Case| case.memory_gib == 4);
-    let [default, madvise] = [Program::SDefault, Program::SMadvise].map(at_4);
-    let ends = [names::LEAST, names::MOST].map(|end| names::HUGE_PERCENT.with(end));
-    let cells = |design: &str| {
-        let of_case = |case: &Option<Case>, model: &str, huge: [&Key; 2]| {
-            let there = huge.map(|key| figures.figure(model, design, key));
-            let [Some(low), Some(high)] = there else { return Vec::new() };
-            let missing = vec![Cell::Missing; 4];
-            let Some(case) = case else { return missing };
-            let Some(row) = view.row(case, design) else { return missing };
-            let fewer = view.fewer_events(case, design, Beside::Nothing).ok().flatten();
-            let comparable = !is_strict(design) && design != VANILLA;
-            let reduced = figures.reduction(model, design, names::EVENTS);
-            let reduced = reduced.filter(|_| comparable);
-            let huge = if low == high {
-                percent(low).into()
-            } else {
-                Cell::About(low, format!("{}..{}", percent(low), percent(high)))
-            };
-            cells![
-                reduced.map(percent),
-                fewer.map(|it| percent(it.median)),
-                huge,
-                row.count(names::HUGE_PERCENT).map(percent),
-            ]
-        };
-        let of_default = of_case(&default, "model, default", ends.each_ref());
-        let of_madvise = of_case(&madvise, "model, madv", [&names::HUGE_PERCENT; 2]);
-        [of_default, of_madvise].concat()
-    };
-    designs_table(
-        view,
-        "A cross-check, not published: a model that only counts, calibrated mix, 4 GiB",
-        Caption::Rows(&format!(
-            "A row is one design: events fewer than linux-4.20's, and units that got a huge page, in percent; the \
-             model's beside ours, which for huge pages is withdrawn. The model \
-             (docs/sources/pages.md#count-model) has no time, no concurrency and no writeback. {MARK}"
-        )),
-        &["fewer: model", "here", "huge: model", "here", "madv fewer", "here", "madv huge", "here"],
-        cells,
-    )
 }
 
 /// Lists the figures that a patch or a design of ours made worse.

@@ -124,7 +124,7 @@ fn events_of_both_rules_stand_together_only_beside_mistyped_allocations() {
             || header.iter().any(|it| it.contains('†'));
         let counts = shows("events") || shows("Events");
         // The breakdown by type counts a design's own events and compares shares.
-        if strict && counts && !title.contains("by the type") && !title.contains("cross-check") {
+        if strict && counts && !title.contains("by the type") {
             assert!(shows("mistyped"), "{title}: {header:?}");
         }
     }
@@ -145,18 +145,6 @@ fn exact_claims_hold_and_a_broken_one_is_seen() {
     };
     let broken: Vec<String> = report_of(too_long).broken().map(|it| it.id.clone()).collect();
     assert_eq!(broken, ["stall-bound/linux-4.20+patch5/s-default, calibrated, 4 GiB"]);
-}
-
-#[test]
-fn a_patch_that_should_be_silent_and_is_not_breaks_a_claim() {
-    let loud = |spec: &RunSpec| {
-        let mut result = fake(spec)?;
-        result.free_blocks = u64::from(spec.design == "linux-4.20+patch3");
-        Ok(result)
-    };
-    let report = run(&named("s-default"), loud, &Silent).unwrap();
-    let broken: Vec<String> = report.broken().map(|it| it.id.clone()).collect();
-    assert_eq!(broken, ["silent/linux-4.20+patch3"]);
 }
 
 #[test]
@@ -218,7 +206,7 @@ fn options_that_make_no_sense_are_refused() {
     assert!(refused(Options { threads: Some(0), ..named("1") }).starts_with("--threads"));
     assert!(refused(Options { memory: vec![4, 0], ..named("1") }).starts_with("--memory"));
     assert!(refused(Options { mode: Mode::Soak, ..named("1") }).contains("compare"));
-    assert!(refused(named("2048")).contains("strict-lists (1024)"));
+    assert!(refused(named("1024")).contains("stall-curve (512)"));
     let unknown = Options { designs: vec!["linux-2.6".to_owned()], ..named("1") };
     assert!(refused(unknown).contains("linux-4.20+patch1"));
     let silent = Options { designs: vec!["+patch2".to_owned()], ..named("s-madv") };

@@ -3,7 +3,7 @@
 use nofrag::check::Check;
 use nofrag::page::{FragmentationPolicy, PolicyPreset};
 
-use super::catalogue::Case;
+use super::catalogue::{Case, SILENT};
 use super::mixes::mixes;
 use super::spec::{HugeMode, RunSpec, TestMachine};
 use crate::scenario::ThpTouch;
@@ -37,6 +37,17 @@ fn equal_specs_give_equal_results() {
     assert_eq!(first, second);
     let other = RunSpec { seed: 2, ..spec.clone() };
     assert_ne!(first, run(&other).run().expect("memory suffices"));
+}
+
+#[test]
+fn designs_that_change_nothing_count_the_same() {
+    for (silent, beside) in SILENT {
+        let [silent, beside] = [silent, beside].map(|name| {
+            let preset = FragmentationPolicy::preset(name).expect("it is a preset");
+            run(&spec(&preset)).run().expect("memory suffices")
+        });
+        assert_eq!(silent, beside);
+    }
 }
 
 /// Returns runs in the three ways of asking for huge pages, one of them on the machine with two nodes.

@@ -1,7 +1,5 @@
 //! Access to a report for tables and claims: by case and design, and as reductions seed by seed.
 
-use std::collections::BTreeSet;
-
 use strum::VariantArray as _;
 
 use super::catalogue::{Case, Program, VANILLA, is_strict, title};
@@ -25,7 +23,8 @@ pub(super) enum Beside {
     Nothing,
 }
 
-/// Error: events were counted under rules of which one counts a block and the other each of its pages.
+/// Error: events were counted under rules of which one counts a block and the other each of its pages
+/// (docs/sources/pages.md#trap-6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OtherRules;
 
@@ -102,18 +101,4 @@ impl<'a> View<'a> {
     pub(super) fn has(self, design: &str) -> bool {
         self.designs().iter().any(|it| it == design)
     }
-}
-
-/// Returns how many counts of the first seed differ between two rows. Counts that some seed does not have, such as the
-/// work of a huge fault where there was none, cannot be told apart by seed and are left out.
-pub(super) fn differing(one: &Measurement, other: &Measurement) -> usize {
-    let first = |row: &Measurement, key: &Key| {
-        let samples = &row.spreads.get(key)?.samples;
-        (samples.len() == row.time.samples.len()).then(|| samples[0])
-    };
-    let differs =
-        |key: &&Key| matches!((first(one, key), first(other, key)), (Some(a), Some(b)) if a != b);
-    let keys = one.spreads.keys().chain(other.spreads.keys());
-    let differ: BTreeSet<&Key> = keys.filter(differs).collect();
-    differ.len()
 }

@@ -2,14 +2,14 @@
 //!
 //! The document judges the order of its own trees: 4.20 and the patches, in events. Nothing that was published judges
 //! later presets and ours. Under the same workload the simulation reproduces some of the kernels' counts and not the
-//! rest, so huge pages, reclaim and the events of later presets are shown, marked, and not judged.
+//! rest, so huge pages, reclaim and the events of later presets are shown, marked, and no claim is made of them.
 
 use super::catalogue::Program;
 use super::names;
 use super::view::View;
 use crate::figures::{self, Gorman2018};
 use crate::key::Key;
-use crate::oracle::{Oracle, Withdrawn};
+use crate::oracle::Withdrawn;
 use crate::report::Measurement;
 use crate::tables::row_of;
 use crate::world::heard::QUARTERS;
@@ -17,23 +17,9 @@ use nofrag_show::{Cell, Section, cells, count, table_of};
 
 pub(super) const WHY: Withdrawn = Withdrawn::AgainstKernels;
 
-/// Prefixes of the ids of withdrawn claims: the defrag mode of 7.2 and the lists of 6.10, huge pages, and our own
-/// policy.
-const CLAIMS: [&str; 5] = ["model-defrag-", "model-strict-", "thp-", "ours-", "real/ratio/"];
-
 /// Returns true if counts under a design are withdrawn: all designs but the trees of the document.
 pub(super) fn is_withdrawn(design: &str) -> bool {
     !Gorman2018::DESIGNS.contains(&design)
-}
-
-/// Takes the verdicts of withdrawn claims back.
-pub(super) fn withdraw(oracles: &mut [Oracle]) {
-    for oracle in oracles {
-        let begins = CLAIMS.iter().any(|beginning| oracle.id.starts_with(beginning));
-        // The times of the document's own trees on real memory are beside published ones.
-        let published = oracle.id.strip_prefix("real/ratio/").is_some_and(|it| !is_withdrawn(it));
-        oracle.withdrawn = (begins && !published).then_some(WHY);
-    }
 }
 
 /// The caption of a table, by the part of it that is withdrawn.
@@ -160,7 +146,6 @@ fn counted(view: View<'_>, title: &str, caption: &str, columns: &[(&str, Key)]) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::oracle::{ClaimKind, Relation};
 
     #[test]
     fn the_document_s_trees_stay_and_all_others_are_withdrawn() {
@@ -169,27 +154,6 @@ mod tests {
         }
         for design in ["linux-5.0", "linux-6.1", "linux-7.2-defrag", "nofrag"] {
             assert!(is_withdrawn(design), "{design}");
-        }
-    }
-
-    #[test]
-    fn claims_of_the_document_keep_their_verdict() {
-        let withdrawn = |id: &str| {
-            let mut oracles = [Oracle::judge(id, ClaimKind::Exact, "", 0.0, Relation::Equals(0.0))];
-            withdraw(&mut oracles);
-            oracles[0].withdrawn.is_some()
-        };
-        for id in ["gate/s-default", "model-patch-1/x", "determinism", "real/ratio/linux-4.20"] {
-            assert!(!withdrawn(id), "{id}");
-        }
-        for id in [
-            "model-defrag-events/x",
-            "model-strict-events/x",
-            "thp-madv/x",
-            "ours-huge/x",
-            "real/ratio/nofrag",
-        ] {
-            assert!(withdrawn(id), "{id}");
         }
     }
 }

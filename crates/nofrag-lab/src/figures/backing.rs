@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::PublishedTable;
 use crate::declared::declared;
+use crate::key::Key;
 
 /// Costs of real memory, measured before the library was written.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -16,36 +17,9 @@ pub struct Backing {
     /// each way to move runs, by size.
     #[serde(rename = "table")]
     pub tables: Vec<PublishedTable>,
-    #[serde(rename = "figure")]
-    pub figures: Vec<BackingFigure>,
     /// Figures that the library must reach.
     #[serde(rename = "target")]
     pub targets: Vec<Target>,
-}
-
-/// A single measured value of real memory.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BackingFigure {
-    pub id: Single,
-    pub what: String,
-    pub place: String,
-    pub unit: String,
-    pub value: f64,
-}
-
-/// Quantity of a single measured value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Single {
-    MapLimitIndex,
-    MapLimit,
-    MergedAreas,
-    ScatteredPurgeGain,
-    ContinuePage,
-    PopulatePage,
-    PunchWhole,
-    PunchPart,
 }
 
 /// A target of the library.
@@ -81,16 +55,10 @@ pub struct Target {
     pub target: f64,
 }
 
-impl Backing {
-    /// Returns a single figure.
-    ///
-    /// # Panics
-    /// If the file that is built in lacks it.
-    #[must_use]
-    pub fn single(&self, id: Single) -> f64 {
-        self.figures.iter().find(|row| row.id == id).expect("the file has every figure").value
-    }
+/// The figure of how many mappings of their own a process may have.
+pub const MAPPED: Key = Key::count("isolated mappings");
 
+impl Backing {
     /// Returns a target.
     ///
     /// # Panics
@@ -112,7 +80,6 @@ pub fn backing() -> Backing {
 mod tests {
     use super::super::figure;
     use super::*;
-    use crate::key::Key;
 
     #[test]
     fn the_file_reads_and_its_costs_give_the_factors_that_the_targets_name() {
@@ -130,19 +97,8 @@ mod tests {
         near("touch-all", "parked", Aim::ParkedAll);
         near("touch-first", "purge-block", Aim::Decay1);
         near("touch-first-2", "purge-block", Aim::Decay2);
-        let singles = [
-            (Single::MapLimitIndex, 32_753.0),
-            (Single::MapLimit, 65_530.0),
-            (Single::MergedAreas, 26.0),
-            (Single::ScatteredPurgeGain, 35.0),
-            (Single::ContinuePage, 94.0),
-            (Single::PopulatePage, 310.0),
-            (Single::PunchWhole, 4.3),
-            (Single::PunchPart, 33.0),
-        ];
-        for (id, value) in singles {
-            assert_eq!(figures.single(id), value);
-        }
+        let mapped = figure(&figures.tables, "map-limit", "map-each", &MAPPED);
+        assert_eq!(mapped, Some(32_753.0));
         let moved = figure(&figures.tables, "moves", "write-protect", &Key::number("moves-64"));
         assert_eq!(moved, Some(12_741.0));
     }

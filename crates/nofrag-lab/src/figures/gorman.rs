@@ -11,13 +11,12 @@ use super::{PublishedTable, figure};
 use crate::declared::declared;
 use crate::key::Key;
 
-/// Gorman's published figures, those of later series for the same measures, and a model of the workload.
+/// Gorman's published figures, and those of later series for the same measures.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gorman2018 {
     pub document: String,
-    /// Measurements under each configuration, vanilla and with patches; changes by later series; and a model that
-    /// counts the workload: a cross-check, not published.
+    /// Measurements under each configuration, vanilla and with patches; and changes by later series.
     #[serde(rename = "table")]
     pub tables: Vec<PublishedTable>,
 }
@@ -37,7 +36,7 @@ impl Gorman2018 {
     /// The configurations that were measured: machine and huge-page mode.
     pub const CONFIGURATIONS: [&'static str; 4] = ["s-default", "s-madv", "h-default", "h-madv"];
 
-    /// Returns a figure of a configuration, or of the model, under a design; `None` where there is none, such as the
+    /// Returns a figure of a configuration under a design; `None` where there is none, such as the
     /// mean of a class of faults without a sample.
     #[must_use]
     pub fn figure(&self, configuration: &str, design: &str, key: impl Borrow<Key>) -> Option<f64> {
@@ -96,6 +95,7 @@ mod tests {
         (value - claim).abs() <= unit / 2.0 + 1e-9
     }
 
+    /// Source: docs/sources/pages.md#o-20.
     #[test]
     fn the_counts_give_the_reductions_that_the_document_states() {
         let figures = gorman_2018();
@@ -131,6 +131,7 @@ mod tests {
         assert!(near(low, 93.3, 0.1) && near(high, 97.7, 0.1));
     }
 
+    /// Source: docs/sources/pages.md#trap-3.
     #[test]
     fn what_mail_5_states_of_madvise_is_wrong() {
         let figures = gorman_2018();
@@ -191,31 +192,13 @@ mod tests {
     }
 
     #[test]
-    fn later_figures_and_the_model_agree_with_themselves() {
+    fn later_figures_agree_with_themselves() {
         let figures = gorman_2018();
         for table in figures.tables.iter().filter(|table| table.rows.contains_key("before")) {
             for key in &table.columns {
                 let of = |row| table.figure(row, key).unwrap().get();
                 let change = 100.0 * (of("after") - of("before")) / of("before");
                 assert!((change - of("change")).abs() < 0.06, "{} {key}: {change}", table.program);
-            }
-        }
-        let mix = |what| figures.figure("model of mixes", "calibrated, 4", Key::number(what));
-        let stated = [
-            (PATCH_1, "fewer with patch 1"),
-            ("linux-5.0", "fewer with patch 4 alone"),
-            (MERGED, "fewer with patches 1 to 4"),
-        ];
-        for (design, what) in stated {
-            let computed = figures.reduction("model, default", design, EVENTS).unwrap();
-            assert!(near(computed, mix(what).unwrap(), 0.1), "{design}: {computed}");
-        }
-        for program in ["model, default", "model, madv"] {
-            for design in Gorman2018::DESIGNS {
-                let events = figures.figure(program, design, EVENTS).unwrap();
-                let [low, high] = [", least", ", most"]
-                    .map(|end| figures.figure(program, design, EVENTS.with(end)).unwrap_or(events));
-                assert!(low <= events && events <= high, "{program} {design}");
             }
         }
     }

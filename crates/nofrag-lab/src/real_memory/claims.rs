@@ -5,7 +5,7 @@ use super::catalogue::{LOADS, Program};
 use super::names;
 use super::pressure::Tails;
 use super::runs::Areas;
-use crate::figures::{self, Aim, Single};
+use crate::figures::{self, Aim};
 use crate::oracle::{Claims, Oracle, Relation};
 use crate::report::{Measurement, Report};
 
@@ -112,7 +112,9 @@ pub(super) fn map_limit(limit: &Limit, report: &mut Report) {
     let off = mapped as f64 - expected as f64;
     let near = Relation::Between(-2.0, 2.0);
     report.oracles.exact("map-limit", claim, off, near);
-    let published = figures::backing().single(Single::MapLimitIndex);
+    let tables = figures::backing().tables;
+    let published = figures::figure(&tables, "map-limit", "map-each", &figures::MAPPED);
+    let published = published.expect("the file has it");
     report.notes.push(format!(
         "a mapping for each run: the kernel refused after {mapped} isolated pages, with a limit of {limit} areas \
          (published: {published})"

@@ -10,9 +10,6 @@ pub(super) enum Program {
     #[strum(serialize = "w2_keys")]
     Keys,
     OtherBits,
-    LeftOver,
-    Objection,
-    ListBound,
     Exhaustion,
     Creators,
     Lifetimes,

@@ -1,11 +1,8 @@
-//! Claims around the workloads that only count: other keys, other sizes of a block, remaining blocks, an objection, and
-//! the length of a list.
+//! Claims around the workloads that only count: other keys, and other sizes of a block.
 
 use std::collections::BTreeMap;
 
-use nofrag::vmap::{
-    BlockCounters, BlockGeometry, BlockIndex, NewBlock, Preset, RamArea, Reuse, VmapPolicy,
-};
+use nofrag::vmap::{BlockGeometry, BlockIndex, NewBlock, Preset, Reuse, VmapPolicy};
 
 use super::bench::{Bench, Counting};
 use super::catalogue::Program;
@@ -14,9 +11,7 @@ use super::{BEFORE, PEN_LOOPS, RamPlan, Trouble, names, pairs};
 use crate::figures;
 use crate::key::{self, Counts, Key};
 use crate::oracle::{Claims, Relation};
-use crate::random::Random;
 use crate::report::{Measurement, Report};
-use crate::scenario::Extent;
 use crate::spaces::{Failure, VMALLOC_PAGES};
 
 /// Number of keys with which the random workload is run: 0, 1, and so on.
@@ -248,193 +243,4 @@ fn judge_other_bits(design: &Preset, report: &mut Report) {
         let claim = format!("blocks of {bits}: {claim}");
         report.oracles.exact(id, claim, beyond, Relation::NONE);
     }
-}
-
-/// Judges that the first workload leaves one block under tail insertion, which an unforced purge keeps since 6.5 and a
-/// forced one takes (docs/sources/vmap.md#oracle-3).
-pub(super) fn left_over(_: &RamPlan, design: &Preset, report: &mut Report) -> Result<(), Failure> {
-    let mapper = Counting::default();
-    let bench = Bench::new(design.policy, VMALLOC_PAGES, &mapper, ())?;
-    let sizes = Workload::W1.sizes(design.policy.blocks.geometry, PEN_LOOPS);
-    let ns_per_pair = bench.pairs(&sizes)?;
-    let counts = pairs::counted(&bench, sizes.len());
-    let records = || {
-        let records = bench.space.blocks();
-        records.map_err(|why| Failure::Records(why.to_string()))
-    };
-    let left = records()?;
-    bench.space.unmap_aliases();
-    let kept = records()?;
-    bench.space.purge_all();
-    let blocks = bench.blocks();
-
-    let name = design.name;
-    if design.name == "linux-6.11" {
-        let alone = left.len() == 1
-            && (left[0].free, left[0].dirty, left[0].live) == (832, 192, 0)
-            && kept.len() == 1;
-        let claim = "after w1 one block is left: 832 slots free, 192 dirty, none live; an unforced \
-                     purge keeps it; deviations";
-        report.oracles.exact("left-over", claim, f64::from(!alone), Relation::NONE);
-    }
-    if !is_ours(design) {
-        let claim = "w1 and a forced purge: blocks made";
-        report.oracles.exact(
-            format!("left-over-new/{name}"),
-            claim,
-            blocks.created as f64,
-            Relation::Equals(993.0),
-        );
-    }
-    let claim = "after a forced purge every block that was made is given back; blocks left";
-    let left = (blocks.created - blocks.returned) as f64;
-    report.oracles.exact(format!("left-over-purged/{name}"), claim, left, Relation::NONE);
-    report.measurements.extend(measurement(
-        Program::LeftOver.into_str(),
-        name,
-        PEN_LOOPS,
-        vec![ns_per_pair],
-        counts,
-    ));
-    Ok(())
-}
-
-/// Judges Kim's objection (docs/sources/vmap.md#oracle-5): three pages do not divide a block of 256, so the tail rule
-/// might keep blocks as well. They are rounded to four, which does.
-pub(super) fn objection(_: &RamPlan, design: &Preset, report: &mut Report) -> Result<(), Failure> {
-    let geometry = BlockGeometry::new(256, 64).expect("Linux has such blocks");
-    let mapper = Counting::default();
-    let policy = with_geometry(design.policy, geometry);
-    let bench = Bench::new(policy, VMALLOC_PAGES, &mapper, ())?;
-    let sizes = [3; 85 * 85];
-    let ns_per_pair = bench.pairs(&sizes)?;
-    let counts = pairs::counted(&bench, sizes.len());
-    let name = design.name;
-    let [new, freed, list] =
-        [names::CREATED, names::RETURNED, names::LONGEST_LIST].map(|key| counts[&key].get());
-    if is_ours(design) {
-        let claim = "85 times 85 mappings of 3 pages: ours makes at most as many blocks";
-        report.oracles.exact(format!("objection-new/{name}"), claim, new, Relation::AtMost(113.0));
-    } else {
-        for (id, claim, measured, relation) in [
-            ("new", "blocks made", new, Relation::Equals(113.0)),
-            ("freed", "blocks given back", freed, Relation::Equals(112.0)),
-            ("list", "the longest list", list, Relation::AtMost(1.0)),
-        ] {
-            let claim = format!("85 times 85 mappings of 3 pages in blocks of 256: {claim}");
-            report.oracles.exact(format!("objection-{id}/{name}"), claim, measured, relation);
-        }
-    }
-    report.measurements.extend(measurement(
-        Program::Objection.into_str(),
-        name,
-        85,
-        vec![ns_per_pair],
-        counts,
-    ));
-    Ok(())
-}
-
-/// Measures every search of a space, and keeps the longest one.
-struct Searches<'a> {
-    bench: &'a Bench<'a>,
-    before: BlockCounters,
-    longest: Longest,
-}
-
-/// The longest list, and the longest searches that found a block and that found none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Longest {
-    list: u64,
-    found: u64,
-    failed: u64,
-}
-
-impl<'a> Searches<'a> {
-    fn of(bench: &'a Bench<'a>) -> Searches<'a> {
-        Searches { bench, before: bench.blocks(), longest: Longest::default() }
-    }
-
-    fn map(&mut self, pages: u64) -> Result<RamArea, Failure> {
-        let area = self.bench.map(pages)?;
-        let now = self.bench.blocks();
-        let steps = now.search_steps - self.before.search_steps;
-        let failed = now.failed_searches > self.before.failed_searches;
-        let longest = if failed { &mut self.longest.failed } else { &mut self.longest.found };
-        *longest = steps.max(*longest);
-        self.longest.list = now.longest_list;
-        self.before = now;
-        Ok(area)
-    }
-}
-
-impl Longest {
-    /// Measures searches for random powers of two in a fresh space, where a mapping lives for some 64 calls at most.
-    fn of_random(policy: VmapPolicy, random: &mut Random) -> Result<Longest, Failure> {
-        let mapper = Counting::default();
-        let bench = Bench::new(policy, VMALLOC_PAGES, &mapper, ())?;
-        let mut searches = Searches::of(&bench);
-        let mut live = Vec::new();
-        // Some sequences prefer small sizes, some large ones.
-        let [one, other] = [random.between(0, 6), random.between(0, 6)];
-        for _ in 0..1_000 {
-            let order = random.between(one.min(other), one.max(other));
-            live.push(searches.map(1 << order)?);
-            while live.len() > 64 || (!live.is_empty() && random.between(0, 1) == 0) {
-                bench.unmap(live.swap_remove(random.index(live.len())))?;
-            }
-        }
-        Ok(searches.longest)
-    }
-
-    /// Measures searches over two loops of w3, the third workload of the document.
-    fn of_w3(policy: VmapPolicy) -> Result<Longest, Failure> {
-        let mapper = Counting::default();
-        let bench = Bench::new(policy, VMALLOC_PAGES, &mapper, ())?;
-        let mut searches = Searches::of(&bench);
-        for pages in Workload::W3.sizes(policy.blocks.geometry, 2) {
-            let area = searches.map(u64::from(pages))?;
-            bench.unmap(area)?;
-        }
-        Ok(searches.longest)
-    }
-
-    fn or(self, other: Longest) -> Longest {
-        Longest {
-            list: self.list.max(other.list),
-            found: self.found.max(other.found),
-            failed: self.failed.max(other.failed),
-        }
-    }
-}
-
-/// Judges Pen's statement that a list under tail insertion has at most log2(64) + 1 blocks
-/// (docs/sources/vmap.md#list-bound).
-pub(super) fn list_bound(
-    plan: &RamPlan,
-    design: &Preset,
-    report: &mut Report,
-) -> Result<(), Failure> {
-    let rounds = if plan.extent == Extent::Full { 20 } else { 2 };
-    let mut random = Random::new(u64::from(plan.key()), 7);
-    let mut longest = Longest::default();
-    for slots in [128, 256, 512, 1024].repeat(rounds) {
-        let geometry = BlockGeometry::new(slots, 64).expect("Linux has such blocks");
-        let policy = with_geometry(design.policy, geometry);
-        longest = longest.or(Longest::of_random(policy, &mut random)?);
-    }
-    for (id, claim, measured, bound) in [
-        ("list", "blocks on the longest list", longest.list, 7.0),
-        ("found", "blocks inspected by a search that finds one", longest.found, 7.0),
-        ("failed", "blocks inspected by a search that finds none", longest.failed, 6.0),
-    ] {
-        let claim = format!("{} random sequences of powers of two: {claim}", 4 * rounds);
-        let id = format!("bound-{id}/{}", design.name);
-        report.oracles.exact(id, claim, measured as f64, Relation::AtMost(bound));
-    }
-    let reached = Longest::of_w3(design.policy)?;
-    let claim = "w3 reaches the bounds: 7 on the list, 7 to find, 6 to fail; deviations";
-    let off = f64::from(reached != Longest { list: 7, found: 7, failed: 6 });
-    report.oracles.exact(format!("bound-w3/{}", design.name), claim, off, Relation::NONE);
-    Ok(())
 }

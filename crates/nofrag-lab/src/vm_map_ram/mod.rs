@@ -106,9 +106,6 @@ fn run_program(program: Program, plan: &RamPlan, report: &mut Report) -> Result<
         Program::Creators => return exhaustion::creators(plan, report),
         Program::Lifetimes => return lifetimes::run(plan, report),
         Program::OtherBits => (&[BEFORE, AFTER, OURS], counts::other_bits),
-        Program::LeftOver => (&[AFTER, "linux-6.11", OURS], counts::left_over),
-        Program::Objection => (&[BEFORE, AFTER, "linux-6.11", OURS], counts::objection),
-        Program::ListBound => (&[AFTER, "linux-6.11"], counts::list_bound),
         Program::Rounding => (&[AFTER, OURS], rounding::run),
         Program::Aliases => (&["linux-6.11", OURS], aliases::run),
     };

@@ -77,7 +77,6 @@ fn run(options: &Options, progress: &dyn Progress) -> Result<Report, RunError> {
     if options.mode == Mode::Compare {
         let compared = turns::take_turns(&plan, progress)?;
         report.measurements = compared.measurements;
-        claims::judge_engines(&plan, &mut report)?;
         claims::judge_stability(&compared.unstable, &mut report);
     } else {
         driver::run(&plan, options.mode, &mut report, progress)?;

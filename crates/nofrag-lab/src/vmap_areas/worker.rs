@@ -1,6 +1,5 @@
 //! One thread's view of a space under test, and the clock and counters around a program's loops.
 
-use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::time::Instant;
 
@@ -28,38 +27,6 @@ impl Watch for () {
 
     #[inline]
     fn given(&mut self, _start: Vpn) {}
-}
-
-/// Verifies that live areas are disjoint, guard pages included, and agree with their requests.
-#[derive(Debug, Default)]
-pub(crate) struct Audit {
-    live: BTreeMap<u64, u64>,
-    /// Areas that were handed out.
-    pub(crate) areas: u64,
-    /// Areas that shared a page with a live one.
-    pub(crate) overlaps: u64,
-    /// Areas of another size, alignment, place or guard than requested.
-    pub(crate) misfits: u64,
-}
-
-impl Watch for Audit {
-    fn taken(&mut self, area: &Area, request: &AreaRequest) {
-        let (start, end) = (area.span().start(), area.span().end());
-        self.areas += 1;
-        let below = self.live.range(..end).next_back();
-        self.overlaps += u64::from(below.is_some_and(|(_, live_end)| *live_end > start));
-        let as_asked = area.pages.get() == request.pages
-            && start.is_multiple_of(request.align)
-            && area.guard == request.guard
-            && end - start == request.pages + request.guard.pages()
-            && request.within.is_none_or(|within| within.covers(area.span()));
-        self.misfits += u64::from(!as_asked);
-        self.live.insert(start, end);
-    }
-
-    fn given(&mut self, start: Vpn) {
-        self.live.remove(&start.get());
-    }
 }
 
 /// Size of a program's run.
@@ -321,36 +288,4 @@ fn timed<W: Watch>(body: &mut impl Body, worker: &mut Worker<'_, W>) -> Result<(
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::spaces::new_space;
-    use nofrag::vmap::VmapPolicy;
-
-    fn audited(requests: &[(u64, u64)]) -> Audit {
-        let space = new_space::<()>(VmapPolicy::LINUX_5_2, 1 << 20, 1).unwrap();
-        let cpu = space.cpus().by_rank(0).unwrap();
-        let mut audit = Audit::default();
-        for (start, pages) in requests {
-            let area = Area {
-                start: Vpn(*start),
-                pages: nofrag::units::PageCount(*pages),
-                guard: Guard::Page,
-                cpu,
-            };
-            audit.taken(&area, &AreaRequest::new(*pages));
-        }
-        audit
-    }
-
-    #[test]
-    fn the_audit_sees_overlaps_with_the_guard_page() {
-        assert_eq!(audited(&[(10, 4), (15, 4)]).overlaps, 0);
-        assert_eq!(audited(&[(10, 4), (14, 4)]).overlaps, 1);
-        assert_eq!(audited(&[(10, 4), (6, 4)]).overlaps, 1);
-        assert_eq!(audited(&[(10, 4), (5, 4)]).overlaps, 0);
-        assert_eq!(audited(&[(10, 40), (20, 1)]).overlaps, 1);
-    }
 }

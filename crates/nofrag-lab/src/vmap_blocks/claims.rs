@@ -1,24 +1,19 @@
 //! Claims that a run must confirm.
 //!
-//! The engine's locks for a block, and ours for an unmapping, follow from the algorithms and are exact. Waits in the
-//! model follow from the algorithms and from the stated costs: they are ratios. Conflicts of real threads depend on the
-//! machine.
+//! The engine's locks for a block follow from the algorithms and are exact. Waits in the model follow from the
+//! algorithms and from the stated costs: they are ratios. Conflicts of real threads depend on the machine.
 
-use super::catalogue::{Design, GLOBAL, MODEL, MODELS, NODES, OURS, PER_CPU};
-use super::locks::{LockCounts, LockKind};
-use super::model::{self, Readings, Simulated, SimulationSize};
+use super::catalogue::{GLOBAL, MODEL, MODELS, NODES, OURS, PER_CPU};
+use super::locks::LockKind;
 use super::names::{self, Column};
-use super::turns::{BlocksPlan, model_space};
 use crate::oracle::{Claims, Oracle, Relation};
 use crate::report::{Measurement, Report};
-use crate::scenario::RunError;
-use crate::spaces::Failure;
 
 /// Name of the claims that need a second processor.
 const REAL_THREADS: &str = "conflicts of real threads";
 
 /// Judges the claims that the plan allows.
-pub(super) fn judge(plan: &BlocksPlan, report: &mut Report) -> Result<(), RunError> {
+pub(super) fn judge(report: &mut Report) {
     let mut claims = Vec::new();
     turnover(report, &mut claims);
     contentions(report, &mut claims);
@@ -26,12 +21,7 @@ pub(super) fn judge(plan: &BlocksPlan, report: &mut Report) -> Result<(), RunErr
         0 | 1 => report.skip(REAL_THREADS, "one processor"),
         _ => threads(report, &mut claims),
     }
-    if let Some(ours) = plan.designs.iter().find(|design| design.name == OURS) {
-        unmappings(plan, ours, &mut claims)
-            .map_err(|failure| RunError::engine(OURS, "the locks of an unmapping", failure))?;
-    }
     report.oracles.extend(claims);
-    Ok(())
 }
 
 /// Returns a count of the locks of one kind; one that `row` does not have is zero, since its program was run.
@@ -119,24 +109,4 @@ fn threads(report: &Report, claims: &mut Vec<Oracle>) {
         let id = format!("ours-conflicts-{program}");
         claims.host(id, claim, conflicts, Relation::AtMost(1000.0));
     }
-}
-
-/// Judges the locks of our unmappings, one by one.
-fn unmappings(plan: &BlocksPlan, ours: &Design, claims: &mut Vec<Oracle>) -> Result<(), Failure> {
-    // More pages than a block has, so that blocks fill up and turn over.
-    let size =
-        SimulationSize { readings: Readings::Always, ..SimulationSize::stated(1, 600, plan.seed) };
-    let space = model_space(ours, 4)?;
-    let Simulated { in_unmaps, taken, pairs, .. } = model::run(&space, size)?;
-    let shared = |counts: &LockCounts| {
-        let shared = counts.iter().filter(|(kind, _)| !kind.is_private());
-        shared.map(|(_, lock)| lock.acquisitions).sum::<u64>() as f64
-    };
-    let claim = format!("{OURS}: {pairs} unmappings, read one by one, take shared locks; how many");
-    claims.exact("ours-unmap-shared", claim, shared(&in_unmaps), Relation::NONE);
-    let claim = format!("{OURS}: and locks of any kind");
-    claims.exact("ours-unmap-locks", claim, in_unmaps.acquisitions() as f64, Relation::NONE);
-    let claim = format!("{OURS}: shared locks taken per page, maps included");
-    claims.exact("ours-shared", claim, shared(&taken) / pairs as f64, Relation::AtMost(0.05));
-    Ok(())
 }

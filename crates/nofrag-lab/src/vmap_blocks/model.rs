@@ -106,6 +106,7 @@ pub(super) enum Readings {
     /// Operations after which `Signs` have changed, so that more happened than the usual.
     AtSigns,
     /// All operations: a hundred times slower.
+    #[cfg(test)]
     Always,
 }
 
@@ -133,9 +134,6 @@ pub(super) struct Simulated {
     pub(super) outcome: Outcome,
     /// All acquisitions, those of private locks included.
     pub(super) taken: LockCounts,
-    /// All acquisitions by operations that unmapped, purges included; right if all operations were followed by a
-    /// reading.
-    pub(super) in_unmaps: LockCounts,
     pub(super) pairs: u64,
     pub(super) blocks_created: u64,
 }
@@ -145,7 +143,6 @@ impl Simulated {
     pub(super) fn add(&mut self, other: &Simulated) {
         self.outcome.add(&other.outcome);
         self.taken.add(&other.taken);
-        self.in_unmaps.add(&other.in_unmaps);
         self.pairs += other.pairs;
         self.blocks_created += other.blocks_created;
     }
@@ -176,16 +173,15 @@ pub(super) fn run(space: &Space, size: SimulationSize) -> Result<Simulated, Fail
         known: LockCounts::default(),
         signs: Signs::of(space),
         taken: LockCounts::default(),
-        in_unmaps: LockCounts::default(),
     };
     blocks.read();
     blocks.taken = LockCounts::default();
     let outcome = simulate(&begins, &mut blocks)?;
     blocks.read();
-    let Blocks { taken, in_unmaps, .. } = blocks;
+    let taken = blocks.taken;
     let pairs = size.pairs * begins.len() as u64;
     let blocks_created = space.counters().blocks.created;
-    Ok(Simulated { outcome, taken, in_unmaps, pairs, blocks_created })
+    Ok(Simulated { outcome, taken, pairs, blocks_created })
 }
 
 struct Blocks<'a> {
@@ -197,7 +193,6 @@ struct Blocks<'a> {
     known: LockCounts,
     signs: Signs,
     taken: LockCounts,
-    in_unmaps: LockCounts,
 }
 
 struct Cpu<'a> {
@@ -286,15 +281,13 @@ impl Blocks<'_> {
         self.signs = signs;
         let due = match self.size.readings {
             Readings::AtSigns => unusual,
+            #[cfg(test)]
             Readings::Always => true,
         };
         if !due {
             return;
         }
         let taken = self.read();
-        if site == Site::Unmap {
-            self.in_unmaps.add(&taken);
-        }
         for lock in Places::of(self.space, cpu, area).holds(site, &taken) {
             self.append(lock, steps);
         }

@@ -80,7 +80,7 @@ fn an_index_per_cpu_loses_its_contentions_and_no_other_lock_does() {
 fn a_small_run_holds_every_exact_claim_and_fits_the_page() {
     let report = run(&small());
     assert_eq!(report.broken().map(|oracle| oracle.id.as_str()).collect::<Vec<_>>(), [""; 0]);
-    assert!(report.oracles.iter().filter(|oracle| oracle.kind == ClaimKind::Exact).count() >= 6);
+    assert!(report.oracles.iter().filter(|oracle| oracle.kind == ClaimKind::Exact).count() >= 3);
     let names: Vec<&str> = SPECS.iter().map(|spec| spec.info.name).collect();
     assert_eq!(report.programs(), names);
     // The model has no handles, and its assumptions are tried on two designs.

@@ -86,12 +86,6 @@ impl AddressSpace {
         in_numbers(self.holes())
     }
 
-    /// Returns number and sizes of the holes in `within`, cut to it. O(n).
-    #[must_use]
-    pub fn hole_stats_in(&self, within: Span) -> HoleStats {
-        in_numbers(self.holes_in(within))
-    }
-
     /// Returns the holes between the layout's floor and end, by size. O(n).
     #[must_use]
     pub fn hole_histogram(&self) -> HoleHistogram {

@@ -10,8 +10,8 @@ use crate::vmap_support::span;
 use nofrag::check::Check;
 use nofrag::cpu::{CpuId, CpuSet};
 use nofrag::vmap::{
-    BlockCounters, BlockGeometry, BlockPolicy, BlockRecord, RamArea, SizeClasses, VmapConfig,
-    VmapPolicy, VmapSpace,
+    BlockCounters, BlockGeometry, BlockIndex, BlockPolicy, BlockRecord, RamArea, SizeClasses,
+    VmapConfig, VmapPolicy, VmapSpace,
 };
 use proptest::prelude::*;
 
@@ -29,7 +29,9 @@ impl Bench {
     fn new(blocks: BlockPolicy) -> Bench {
         let cpus = CpuSet::first(1).unwrap();
         let cpu = cpus.by_rank(0).unwrap();
-        let policy = VmapPolicy { blocks, ..VmapPolicy::LINUX_6_11 };
+        let is_ours = blocks.index == BlockIndex::Direct;
+        let around = if is_ours { VmapPolicy::NOFRAG } else { VmapPolicy::LINUX_6_11 };
+        let policy = VmapPolicy { blocks, ..around };
         let config = VmapConfig { span: span(0, 1 << 23), cpus, policy };
         let space = VmapSpace::new(config, (), ()).unwrap();
         let counts = BlockCounters::default();
@@ -252,6 +254,14 @@ fn other_block_sizes() {
 /// space running out does not.
 #[test]
 fn what_w1_leaves() {
+    for policy in [AFTER, BlockPolicy::NOFRAG] {
+        let bench = Bench::new(policy);
+        bench.w1();
+        bench.space.purge_all();
+        let BlockCounters { created, returned, .. } = bench.space.counters().blocks;
+        assert_eq!(created, returned);
+        assert!(policy == BlockPolicy::NOFRAG || created == 993);
+    }
     let bench = Bench::new(BlockPolicy::LINUX_6_11);
     bench.w1();
     let [BlockRecord { free, dirty, live, .. }] = bench.space.blocks().unwrap()[..] else {
@@ -310,11 +320,13 @@ proptest! {
 /// They do not: 3 pages take 4 slots.
 #[test]
 fn kims_objection() {
-    let outcome = run(with_slots(AFTER, 256), |bench| {
-        (0..85 * 85).for_each(|_| bench.pair(3));
-    });
-    assert_eq!(outcome.blocks(), (113, 112));
-    assert!(outcome.longest_list <= 1);
+    let pairs = |bench: &Bench| (0..85 * 85).for_each(|_| bench.pair(3));
+    for policy in [BEFORE, AFTER, BlockPolicy::LINUX_6_11] {
+        let outcome = run(with_slots(policy, 256), pairs);
+        assert_eq!(outcome.blocks(), (113, 112));
+        assert!(outcome.longest_list <= 1);
+    }
+    assert!(run_counters(with_slots(BlockPolicy::NOFRAG, 256), pairs).created <= 113);
 }
 
 /// With exact sizes the hole is there, and nothing of 3 pages ever fits: hence powers of two (docs/sources/vmap.md#v7).

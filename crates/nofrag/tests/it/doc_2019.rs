@@ -34,6 +34,7 @@ fn check_fit(index: Index, wanted: Span, left: &[Span]) -> Counters {
     counters
 }
 
+/// Source: docs/sources/vmap.md#oracle-8.
 #[test]
 fn oracle_8_fit_types() {
     for index in RULES.map(Index::AugmentedTree).into_iter().chain([Index::CachedScan]) {
@@ -125,6 +126,7 @@ fn linear_scan(areas: &[Span], request: &Request) -> Option<u64> {
         .find_map(|part| part.lowest_fit(request.size, request.align))
 }
 
+/// Source: docs/sources/vmap.md#oracle-9.
 #[test]
 fn oracle_9_page_aligned_search_equals_linear_scan() {
     let mut rng = Pcg64::seed_from_u64(9);
@@ -185,6 +187,20 @@ fn oracle_10_padded_search_misses_and_overshoots() {
     check_share("not lowest, of all queries", not_lowest, QUERIES, 9.9, 1.5);
     check_share("not lowest, of the places found", not_lowest, exist - missed, 11.5, 1.5);
     check_share("missed, of all queries", missed, QUERIES, 13.7, 0.8);
+}
+
+/// Where nothing is padded, holes that are large enough and lie wrong are looked at one by one: 2N - 1 steps for N of
+/// them, from each hole to both of its children (docs/sources/vmap.md#alignment-model).
+#[test]
+fn oracle_10_misaligned_holes_are_all_looked_at() {
+    let request = Request::new(32).align(64);
+    for count in [256, 1024, 4096, 16_384] {
+        let holes: Vec<Span> = (0..count).map(|at| span(64 * at + 1, 64 * at + 33)).collect();
+        let mut tree = balanced(AlignRule::Unpadded, &holes);
+        tree.alloc(&request).unwrap_err();
+        assert_eq!(tree.counters().steps, 2 * count - 1);
+        assert_eq!(place(Index::WideBlocks, &holes, request), None);
+    }
 }
 
 fn check_share(what: &str, part: u32, whole: u32, percent: f64, tolerance: f64) {
@@ -296,9 +312,10 @@ fn mean_span_over_live(key: u32, search: Search, fit: Fit) -> f64 {
     ratios.iter().sum::<f64>() / ratios.len() as f64
 }
 
-/// Span over live itself scatters with the seed, so each rule is set beside the exact lowest fit of the same requests.
-/// A tree with a history keeps the same nodes on the way to the large area at its right end, which are the only ones
-/// tested without room for alignment, and wastes more than one that is balanced anew.
+/// docs/sources/vmap.md#oracle-11. Span over live itself scatters with the seed, so each rule is set beside the exact
+/// lowest fit of the same requests. A tree with a history keeps the same nodes on the way to the large area at its
+/// right end, which are the only ones tested without room for alignment, and wastes more than one that is balanced
+/// anew.
 #[test]
 fn oracle_11_span_over_live_beside_exact_lowest() {
     const VALUES: u32 = 8;

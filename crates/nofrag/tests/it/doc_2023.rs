@@ -47,6 +47,22 @@ fn locks_per_operation() {
     }
 }
 
+/// Ours claims a mapping's slots by one exchange, so that an unmapping takes no lock.
+#[test]
+fn an_unmapping_of_ours_takes_no_lock() {
+    let space = space_of(VmapPolicy::NOFRAG, span(0, 1 << 24), 4);
+    // Reading the counters takes locks itself: as many after an unmapping as before it.
+    let taken = || space.counters().locks.total().acquisitions;
+    for turn in 0..2400 {
+        let by = cpu(&space, turn % 4);
+        let area = space.map_ram(by, 1, &()).unwrap();
+        let (before, read) = (taken(), taken());
+        space.unmap_ram(by, area).unwrap();
+        assert_eq!(taken() - read, read - before, "pair {turn}");
+    }
+    space.check().unwrap();
+}
+
 /// Returns the picture that `read` gives of `range`: `#` for a mapped page, `.` for a hole.
 fn picture(space: &TestSpace, range: Span) -> String {
     let mut picture = String::new();

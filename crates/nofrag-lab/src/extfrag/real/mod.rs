@@ -104,7 +104,6 @@ fn run_plan(plan: &RealPlan, progress: &dyn Progress) -> Result<Report, RunError
     let huge_units = memory.huge_units();
     let compared = compare(plan, memory, progress)?;
     claims(plan, &compared, &mut report);
-    withdrawn::withdraw(&mut report.oracles);
     report.measurements = compared.rows.iter().filter_map(|row| row.measurement()).collect();
     take_notes(plan, huge_units, &mut report);
     Ok(report)
@@ -333,7 +332,11 @@ fn claims(plan: &RealPlan, compared: &Compared, report: &mut Report) {
     let untimed: u64 = compared.rows.iter().map(|row| counted(row).abs_diff(timed(row))).sum();
     let claim = "units that were touched and not timed";
     claims.exact("real/units", claim, untimed as f64, Relation::NONE);
-    for row in compared.rows.iter().filter(|row| row.case.configuration() == "s-default") {
+    // Of kernels that the document does not judge, nothing is claimed.
+    let published = |row: &&RealRow| {
+        row.case.configuration() == "s-default" && !withdrawn::is_withdrawn(row.preset.name)
+    };
+    for row in compared.rows.iter().filter(published) {
         let samples = row.rounds.iter().filter_map(ratio).collect();
         let median = Spread::of(samples).map(|spread| spread.median);
         let design = row.preset.name;
