@@ -63,10 +63,12 @@ pub(super) struct Tests {
     reaching: Vec<Vec<usize>>,
 }
 
-/// Breaks are tried twice: all of them by quick tests, then those that are left by the others, in builds with no other
-/// switches, which are about as fast as unbroken code.
+/// Breaks are tried three times: all of them by the tests that stand beside the code, which are built in a fraction of
+/// the time; those that are left by the quick ones of the others; and what is left then by the slow ones, in builds
+/// with no other switches, which are about as fast as unbroken code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
+    Unit,
     Quick,
     Slow,
 }
@@ -75,7 +77,7 @@ impl Turn {
     /// Seconds that a test may take, a tenth of what ends it, before it is known how many it does take.
     fn patience(self) -> f64 {
         match self {
-            Turn::Quick => 0.0,
+            Turn::Unit | Turn::Quick => 0.0,
             Turn::Slow => 3.0,
         }
     }
@@ -243,9 +245,11 @@ impl Bench {
         Ok(Some((errors, programs)))
     }
 
-    /// Builds the tests of a package; returns the programs, or why there are none.
-    fn build(&self, part: &Part) -> anyhow::Result<Result<Vec<PathBuf>, Outcome>> {
-        let built = self.cargo(part, &["test", "--no-run", "--lib", "--test", "it"])?;
+    /// Builds the tests of a package that judge at a turn, and those before it; returns the programs, or why there are
+    /// none.
+    fn build(&self, part: &Part, turn: Turn) -> anyhow::Result<Result<Vec<PathBuf>, Outcome>> {
+        let all = ["test", "--no-run", "--lib", "--test", "it"];
+        let built = self.cargo(part, if turn == Turn::Unit { &all[..3] } else { &all })?;
         Ok(match built {
             None => Err(Outcome::Hung),
             Some((errors, programs)) if errors.is_empty() => Ok(programs),
@@ -253,10 +257,12 @@ impl Bench {
         })
     }
 
-    /// Lists the tests of programs.
-    fn tests(programs: Vec<PathBuf>) -> anyhow::Result<Vec<Test>> {
-        let mut tests = Vec::new();
+    /// Lists the tests of programs from whom none is known yet.
+    fn list_tests(programs: Vec<PathBuf>, turn: Turn, tests: &mut Vec<Test>) -> anyhow::Result<()> {
         for program in programs {
+            if tests.iter().any(|test| test.program == program) {
+                continue;
+            }
             let listed = said(Command::new(&program).args(["--list", "--format", "terse"]))?;
             let listed = String::from_utf8(listed)?;
             let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
@@ -264,12 +270,12 @@ impl Bench {
                 program: program.clone(),
                 name: name.to_owned(),
                 seconds: 0.0,
-                turn: Some(Turn::Quick),
+                turn: Some(turn),
                 runs: AtomicU32::new(0),
                 catches: AtomicU32::new(0),
             }));
         }
-        Ok(tests)
+        Ok(())
     }
 
     /// Builds the tests, runs each whose turn it is with no break on, and notes what it reaches. One that fails or
@@ -277,10 +283,9 @@ impl Bench {
     pub(super) fn reach(&self, part: &Part, turn: Turn, tests: &mut Tests) -> anyhow::Result<()> {
         /// Seconds of a quick test.
         const QUICK: f64 = 1.0;
-        let Ok(programs) = self.build(part)? else { bail!("what `check` accepts does not build") };
-        if tests.all.is_empty() {
-            tests.all = Bench::tests(programs)?;
-        }
+        let built = self.build(part, turn)?;
+        let Ok(programs) = built else { bail!("what `check` accepts does not build") };
+        Bench::list_tests(programs, turn, &mut tests.all)?;
         tests.reaching.clear();
         let is_due = |at: &usize| tests.all[*at].turn == Some(turn);
         let due: Vec<usize> = (0..tests.all.len()).filter(is_due).collect();
@@ -294,8 +299,8 @@ impl Bench {
         for (at, ran) in found {
             let test = &mut tests.all[at];
             match (turn, ran) {
-                (Turn::Quick, None) => test.turn = Some(Turn::Slow),
-                (Turn::Quick, Some((seconds, _))) if seconds > QUICK => {
+                (Turn::Unit | Turn::Quick, None) => test.turn = Some(Turn::Slow),
+                (Turn::Unit | Turn::Quick, Some((seconds, _))) if seconds > QUICK => {
                     test.turn = Some(Turn::Slow);
                 }
                 (Turn::Slow, None) => {
@@ -404,10 +409,23 @@ impl Bench {
         self.restore()?;
         let text = self.read(&mutant.file)?;
         self.write(&mutant.file, &switches::broken(&text, mutant))?;
-        let outcome = match self.build(part)? {
-            Err(outcome) => outcome,
-            Ok(_) => self.judge(part, None, tests.iter().filter(|test| test.turn.is_some()))?,
-        };
+        let (mut outcome, mut judged) = (Outcome::Survived, Vec::new());
+        for turn in [Turn::Unit, Turn::Quick] {
+            let programs = match self.build(part, turn)? {
+                Ok(programs) => programs,
+                Err(why) => {
+                    outcome = why;
+                    break;
+                }
+            };
+            let has_turn = |test: &&Test| test.turn.is_some() && !judged.contains(&test.program);
+            let built = |test: &&Test| programs.contains(&test.program);
+            outcome = self.judge(part, None, tests.iter().filter(has_turn).filter(built))?;
+            if outcome != Outcome::Survived {
+                break;
+            }
+            judged = programs;
+        }
         self.restore()?;
         Ok(outcome)
     }

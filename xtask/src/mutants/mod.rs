@@ -3,9 +3,9 @@
 //! cargo-mutants lists the breaks. In a checkout of the commit under `target/mutants` one build holds a few hundred of
 //! them, each behind a [switch](switches); more would slow down every test. A run of every test with no break on says
 //! which tests reach which breaks. Then each break is on in turn, for the tests that reach it, until one of them fails;
-//! the quickest go first, and those that have noticed most of the breaks before. Slow tests go last: they are run, and
-//! found to reach what they reach, in builds that have the switches alone that the quick ones have left. A break that
-//! no test reaches survives without a run. What can have no switch is built alone.
+//! the quickest go first, and those that have noticed most of the breaks before. The tests beside the code judge first,
+//! whose build is short; then the quick ones of the others, in builds that have the switches alone of what is left; and
+//! likewise the slow ones. A break that no test reaches survives without a run. What can have no switch is built alone.
 //!
 //! Lines in `results/mutants/raw.jsonl` say what came of the breaks and of which code of the file they were, so slices
 //! go on where the last one ended, and a file whose code has changed begins anew. `summary.txt` beside the lines has
@@ -180,8 +180,9 @@ pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
                 continue;
             }
             let now = Instant::now();
-            let end_of_quick = now + end.saturating_duration_since(now) * 2 / 3;
-            let slice = Slice { bench: &bench, part, folder: &folder, end_of_quick, end };
+            let third = end.saturating_duration_since(now) / 3;
+            let ends = [now + third, now + 2 * third, end];
+            let slice = Slice { bench: &bench, part, folder: &folder, ends };
             slice.note_new_code(&files)?;
             files.retain(|file, _| request.only.is_empty() || is_wanted(file));
             slice.judge(&files, request)?;
@@ -200,13 +201,13 @@ pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// A slice of the breaks of a part, and the end of its time.
+/// A slice of the breaks of a part.
 struct Slice<'a> {
     bench: &'a Bench,
     part: &'a Part,
     folder: &'a Path,
-    end_of_quick: Instant,
-    end: Instant,
+    /// Of the turns, each of which has a third of the time.
+    ends: [Instant; 3],
 }
 
 /// Breaks with what came of them.
@@ -271,22 +272,20 @@ impl Slice<'_> {
                 due.push(Due { file, of: files[file].len(), text, breaks, ways });
             }
         }
-        if due.is_empty() {
-            return Ok(());
-        }
         let place = |it: &Due| self.part.files.iter().position(|part| it.file.contains(part));
         due.sort_by_key(|it| (place(it), it.breaks.len()));
         let (mut tests, mut tried) = (Tests::default(), Tried::default());
-        let mut left = Vec::new();
-        for build in builds(due) {
-            left.extend(self.judge_build(build, Turn::Quick, &mut tests, &mut tried)?);
-        }
-        left.retain(|it| !it.breaks.is_empty());
-        if left.is_empty() && tried.alone.is_empty() && request.compare == 0 {
-            return Ok(());
-        }
-        for build in builds(left) {
-            self.judge_build(build, Turn::Slow, &mut tests, &mut tried)?;
+        for turn in [Turn::Unit, Turn::Quick, Turn::Slow] {
+            let is_done = due.is_empty() && tried.alone.is_empty() && request.compare == 0;
+            if is_done || self.is_over(turn) {
+                return Ok(());
+            }
+            let mut left = Vec::new();
+            for build in builds(due) {
+                left.extend(self.judge_build(build, turn, &mut tests, &mut tried)?);
+            }
+            left.retain(|it| !it.breaks.is_empty());
+            due = left;
         }
         for (it, mutant) in &tried.alone {
             if self.is_over(Turn::Slow) {
@@ -299,12 +298,9 @@ impl Slice<'_> {
         self.compare(&tried.done, request.compare, &tests.all)
     }
 
-    /// Returns true if the time for a turn is over: a third of it is kept for what the quick tests leave.
+    /// Returns true if the time for a turn is over, so that what it leaves comes to the next one in the same slice.
     fn is_over(&self, turn: Turn) -> bool {
-        match turn {
-            Turn::Quick => Instant::now() >= self.end_of_quick,
-            Turn::Slow => Instant::now() >= self.end,
-        }
+        Instant::now() >= self.ends[turn as usize]
     }
 
     /// Builds breaks with their switches and tries them; returns those that slow tests have yet to judge.
@@ -349,6 +345,7 @@ impl Slice<'_> {
                     tried.alone.push((due.some(Vec::new()), mutant));
                 }
                 (_, Turn::Slow) => tried.done.push((mutant, outcome)),
+                (_, Turn::Unit) => left.push(mutant),
                 (_, Turn::Quick) => {
                     println!("left to slow tests: {}", mutant.name);
                     left.push(mutant);
