@@ -189,6 +189,7 @@ impl Bench {
                     it.ways[at] =
                         if is_in_part { Way::InPart(number) } else { Way::Switch(number) };
                 }
+                written.refused.iter().for_each(|&at| it.ways[at] = Way::Refused);
                 count += written.held.len();
                 self.write(it.file, &written.text)?;
                 texts.insert(it.file.to_owned(), (place, written));
