@@ -381,7 +381,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64Mcg;
 
-    const CELLS: u64 = 4_096;
+    const CELLS: u64 = 2_048;
 
     /// Holes as a plain list, ascending.
     struct List(Vec<(u64, u64)>);
@@ -484,10 +484,10 @@ mod tests {
         for (seed, size_index) in [(1, false), (2, true)] {
             for align_classes in [AlignClasses::NONE, classes] {
                 let config = Config { size_index, align_classes, ..Config::default() };
-                check_run(1, config, (seed, 1_000, 3));
-                check_run(1, config, (seed, 300, 20));
-                // Over 128 windows, in numbers that are no multiples of a power of two.
-                check_run((1 << 26) + 1, config, (seed, 800, 3));
+                check_run(1, config, (seed, 400, 3));
+                check_run(1, config, (seed, 150, 20));
+                // Over 64 windows, in numbers that are no multiples of a power of two.
+                check_run((1 << 26) + 1, config, (seed, 300, 3));
             }
         }
     }
