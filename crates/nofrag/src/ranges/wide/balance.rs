@@ -165,24 +165,18 @@ impl<N: Note> Tree<N> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::{Entry, Hole};
     use super::super::laws;
+    use super::super::tests::{PITCH, tree};
     use super::super::tree::BySize;
     use super::*;
-    use crate::ranges::AlignClasses;
 
     #[test]
     fn blocks_that_lose_their_entries_are_joined() {
-        let mut tree = Tree::<()>::new(AlignClasses::new(&[1]).unwrap(), BySize::Bins);
-        let starts = || (0..40_000).map(|number| number * 8);
-        for start in starts() {
-            tree.reserve_insertion().unwrap();
-            tree.insert(Entry { hole: Hole::known(start, start + 4), note: () });
-        }
+        let mut tree = tree::<()>(40_000, BySize::Bins);
+        let starts = || (0..40_000).map(|number| number * PITCH);
         let blocks = |tree: &Tree<()>| (tree.height, tree.leaves.in_use(), tree.inners.in_use());
-        // All leaves are full, as the holes came from below; so many blocks are above them.
         assert_eq!((blocks(&tree).0, blocks(&tree).1), (3, 1_250));
-        for start in starts().filter(|start| start % 160 != 0) {
+        for start in starts().filter(|start| start % (20 * PITCH) != 0) {
             let at = tree.entry_at(start).unwrap();
             tree.remove(at);
         }
@@ -195,7 +189,7 @@ mod tests {
             leaves <= 2_000 / 12 && inners <= 1 + leaves / 12,
             "{leaves} leaves, {inners} blocks"
         );
-        for start in starts().filter(|start| start % 160 == 0).skip(1) {
+        for start in starts().step_by(20).skip(1) {
             let at = tree.entry_at(start).unwrap();
             tree.remove(at);
         }

@@ -142,29 +142,15 @@ fn check_sizes<N: Note>(tree: &Tree<N>) -> Result<(), Violation> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::{Entry, Hole};
     use super::super::leaf::NIL;
+    use super::super::tests::{PITCH, tree};
     use super::super::tree::BySize;
     use super::*;
-    use crate::ranges::AlignClasses;
-
-    /// Numbers from one hole to the next; a hole has half as many.
-    const PITCH: u64 = 8;
-
-    /// Returns a tree of `count` holes, with a class of alignment.
-    fn tree<N: Note>(count: u64, by_size: BySize) -> Tree<N> {
-        let mut tree = Tree::new(AlignClasses::new(&[1]).unwrap(), by_size);
-        for start in (0..count).map(|number| number * PITCH) {
-            tree.reserve_insertion().unwrap();
-            tree.insert(Entry { hole: Hole::known(start, start + PITCH / 2), note: N::default() });
-        }
-        check(&tree).unwrap();
-        tree
-    }
 
     /// Checks that what `harm` does to a tree of `count` holes breaks this law and none before it.
     #[track_caller]
     fn check_harm_to<N: Note>(mut tree: Tree<N>, law: &str, harm: impl FnOnce(&mut Tree<N>)) {
+        check(&tree).unwrap();
         harm(&mut tree);
         assert_eq!(check(&tree).unwrap_err().law, law);
     }

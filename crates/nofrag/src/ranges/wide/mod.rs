@@ -376,10 +376,25 @@ impl FreeIndex for GrainBlocks {
 #[cfg(test)]
 mod tests {
     use super::super::{Config, RangeAllocator};
+    use super::entry::{Entry, Note};
     use super::*;
     use crate::check::Check;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64Mcg;
+
+    /// Numbers from one hole of a [`tree`] to the next; a hole has half as many.
+    pub(super) const PITCH: u64 = 8;
+
+    /// Returns a tree of `count` holes that came from below, so that all leaves but the last are full, with a class of
+    /// alignment.
+    pub(super) fn tree<N: Note>(count: u64, by_size: BySize) -> Tree<N> {
+        let mut tree = Tree::new(AlignClasses::new(&[1]).unwrap(), by_size);
+        for start in (0..count).map(|number| number * PITCH) {
+            tree.reserve_insertion().unwrap();
+            tree.insert(Entry { hole: Hole::known(start, start + PITCH / 2), note: N::default() });
+        }
+        tree
+    }
 
     const CELLS: u64 = 2_048;
 
