@@ -10,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 use cargo_metadata::Message;
 use cargo_metadata::diagnostic::{Diagnostic, DiagnosticLevel};
 
-use super::record::Outcome;
+use super::record::{Outcome, name_of_code};
 use super::switches::{self, Blame, Written};
 use super::{Genre, Mutant, Part};
 use crate::deb::{git, said};
@@ -48,16 +48,27 @@ pub(super) enum Way {
     Refused,
 }
 
-/// Tests of a package that have their turn, and by the number of each switch those that reach it.
+impl<'a> Due<'a> {
+    /// Returns some of the file's breaks.
+    pub(super) fn some(&self, breaks: Vec<&'a Mutant>) -> Due<'a> {
+        let ways = vec![Way::Switch(0); breaks.len()];
+        Due { breaks, ways, text: self.text.clone(), ..*self }
+    }
+}
+
+/// Tests of a package, and by the number of each switch of the last build those that reach it and have their turn.
+#[derive(Default)]
 pub(super) struct Tests {
     pub(super) all: Vec<Test>,
     reaching: Vec<Vec<usize>>,
 }
 
-/// Breaks are tried twice: all of them by quick tests, then those that are left by the others, in a build with no other
-/// switches, which is about as fast as unbroken code.
+/// Breaks are tried three times: all of them by the tests that stand beside the code, which are built in a fraction of
+/// the time; those that are left by the quick ones of the others; and what is left then by the slow ones, in builds
+/// with no other switches, which are about as fast as unbroken code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
+    Unit,
     Quick,
     Slow,
 }
@@ -66,7 +77,7 @@ impl Turn {
     /// Seconds that a test may take, a tenth of what ends it, before it is known how many it does take.
     fn patience(self) -> f64 {
         match self {
-            Turn::Quick => 0.0,
+            Turn::Unit | Turn::Quick => 0.0,
             Turn::Slow => 3.0,
         }
     }
@@ -84,6 +95,8 @@ pub(super) struct Test {
     program: PathBuf,
     pub(super) name: String,
     seconds: f64,
+    /// A test that was slow in one build is so in the next ones, too; one that is left out has no turn.
+    turn: Option<Turn>,
     /// Number of breaks that it was run for, and of those that it noticed.
     runs: AtomicU32,
     catches: AtomicU32,
@@ -126,7 +139,7 @@ impl Bench {
     }
 
     /// Lists the breaks of a part.
-    pub(super) fn list(&self, part: &Part, only: &[String]) -> anyhow::Result<Vec<Mutant>> {
+    pub(super) fn list(&self, part: &Part) -> anyhow::Result<Vec<Mutant>> {
         let mut list = Command::new("cargo");
         list.args(["mutants", "--list", "--json", "--package", part.package]);
         for file in part.files {
@@ -135,25 +148,16 @@ impl Bench {
             list.args(["--file", &glob]);
         }
         let listed = said(list.current_dir(&self.tree))?;
-        let mut mutants: Vec<Mutant> = serde_json::from_slice(&listed)?;
-        mutants.retain(|mutant| {
-            only.is_empty() || only.iter().any(|wanted| mutant.file.contains(wanted.as_str()))
-        });
-        Ok(mutants)
+        Ok(serde_json::from_slice(&listed)?)
     }
 
     fn read(&self, file: &str) -> anyhow::Result<String> {
         std::fs::read_to_string(self.tree.join(file)).with_context(|| file.to_owned())
     }
 
-    /// Returns Git's name of a file's code, which is what stands before its tests: they may change and leave all breaks
-    /// as they are.
+    /// Returns Git's name of a file's code.
     pub(super) fn code(&self, file: &str) -> anyhow::Result<String> {
-        let text = self.read(file)?;
-        let (code, _) = text.split_once("\n#[cfg(test)]\nmod tests").unwrap_or((&text, ""));
-        let path = self.tree.with_file_name("code");
-        std::fs::write(&path, code)?;
-        git(&self.tree, &["hash-object", &path.to_string_lossy()])
+        name_of_code(&self.read(file)?)
     }
 
     fn write(&self, file: &str, text: &str) -> anyhow::Result<()> {
@@ -185,6 +189,7 @@ impl Bench {
                     it.ways[at] =
                         if is_in_part { Way::InPart(number) } else { Way::Switch(number) };
                 }
+                written.refused.iter().for_each(|&at| it.ways[at] = Way::Refused);
                 count += written.held.len();
                 self.write(it.file, &written.text)?;
                 texts.insert(it.file.to_owned(), (place, written));
@@ -241,9 +246,11 @@ impl Bench {
         Ok(Some((errors, programs)))
     }
 
-    /// Builds the tests of a package; returns the programs, or why there are none.
-    fn build(&self, part: &Part) -> anyhow::Result<Result<Vec<PathBuf>, Outcome>> {
-        let built = self.cargo(part, &["test", "--no-run", "--lib", "--test", "it"])?;
+    /// Builds the tests of a package that judge at a turn, and those before it; returns the programs, or why there are
+    /// none.
+    fn build(&self, part: &Part, turn: Turn) -> anyhow::Result<Result<Vec<PathBuf>, Outcome>> {
+        let all = ["test", "--no-run", "--lib", "--test", "it"];
+        let built = self.cargo(part, if turn == Turn::Unit { &all[..3] } else { &all })?;
         Ok(match built {
             None => Err(Outcome::Hung),
             Some((errors, programs)) if errors.is_empty() => Ok(programs),
@@ -251,10 +258,12 @@ impl Bench {
         })
     }
 
-    /// Lists the tests of programs.
-    fn tests(programs: Vec<PathBuf>) -> anyhow::Result<Vec<Test>> {
-        let mut tests = Vec::new();
+    /// Lists the tests of programs from whom none is known yet.
+    fn list_tests(programs: Vec<PathBuf>, turn: Turn, tests: &mut Vec<Test>) -> anyhow::Result<()> {
         for program in programs {
+            if tests.iter().any(|test| test.program == program) {
+                continue;
+            }
             let listed = said(Command::new(&program).args(["--list", "--format", "terse"]))?;
             let listed = String::from_utf8(listed)?;
             let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
@@ -262,51 +271,57 @@ impl Bench {
                 program: program.clone(),
                 name: name.to_owned(),
                 seconds: 0.0,
+                turn: Some(turn),
                 runs: AtomicU32::new(0),
                 catches: AtomicU32::new(0),
             }));
         }
-        Ok(tests)
+        Ok(())
     }
 
-    /// Builds the tests, runs each of `some`, or of all, with no break on, and notes what it reaches. Those that fail
-    /// or take too long for the turn are returned beside the others.
-    pub(super) fn reach(
-        &self,
-        part: &Part,
-        turn: Turn,
-        some: Option<Vec<Test>>,
-    ) -> anyhow::Result<(Tests, Vec<Test>)> {
+    /// Builds the tests, runs each whose turn it is with no break on, and notes what it reaches. One that fails or
+    /// takes too long is a slow one; a slow one is left out.
+    pub(super) fn reach(&self, part: &Part, turn: Turn, tests: &mut Tests) -> anyhow::Result<()> {
         /// Seconds of a quick test.
         const QUICK: f64 = 1.0;
-        let Ok(programs) = self.build(part)? else { bail!("what `check` accepts does not build") };
-        let mut some = some.map_or_else(|| Bench::tests(programs), Ok)?;
-        some.iter_mut().for_each(|test| test.seconds = turn.patience());
-        let mut found = BTreeMap::new();
-        let work = |at: usize| self.reached(part, &some[at], at);
-        self.in_parallel(some.len(), work, |at, ran| {
-            found.extend(ran.map(|ran| (at, ran)));
+        let built = self.build(part, turn)?;
+        let Ok(programs) = built else { bail!("what `check` accepts does not build") };
+        Bench::list_tests(programs, turn, &mut tests.all)?;
+        tests.reaching.clear();
+        let is_due = |at: &usize| tests.all[*at].turn == Some(turn);
+        let due: Vec<usize> = (0..tests.all.len()).filter(is_due).collect();
+        due.iter().for_each(|&at| tests.all[at].seconds = turn.patience());
+        let (mut found, all) = (Vec::new(), &tests.all);
+        let work = |place: usize| self.reached(part, &all[due[place]], due[place]);
+        self.in_parallel(due.len(), work, |place, ran| {
+            found.push((due[place], ran));
             Ok(())
         })?;
-        let (mut tests, mut rest) = (Tests { all: Vec::new(), reaching: Vec::new() }, Vec::new());
-        for (at, mut test) in some.into_iter().enumerate() {
-            let Some((seconds, numbers)) = found.remove(&at) else {
-                rest.push(test);
-                continue;
-            };
-            test.seconds = seconds;
-            if turn == Turn::Quick && seconds > QUICK {
-                rest.push(test);
-                continue;
+        for (at, ran) in found {
+            let test = &mut tests.all[at];
+            match (turn, ran) {
+                (Turn::Unit | Turn::Quick, None) => test.turn = Some(Turn::Slow),
+                (Turn::Unit | Turn::Quick, Some((seconds, _))) if seconds > QUICK => {
+                    test.turn = Some(Turn::Slow);
+                }
+                (Turn::Slow, None) => {
+                    println!(
+                        "left out, as it fails or takes too long with no break: {}",
+                        test.name
+                    );
+                    test.turn = None;
+                }
+                (_, Some((seconds, numbers))) => {
+                    test.seconds = seconds;
+                    for number in numbers {
+                        let count = tests.reaching.len().max(number + 1);
+                        tests.reaching.resize_with(count, Vec::new);
+                        tests.reaching[number].push(at);
+                    }
+                }
             }
-            for number in numbers {
-                let count = tests.reaching.len().max(number + 1);
-                tests.reaching.resize_with(count, Vec::new);
-                tests.reaching[number].push(tests.all.len());
-            }
-            tests.all.push(test);
         }
-        Ok((tests, rest))
+        Ok(())
     }
 
     /// Runs a test with no break on; returns the seconds that it takes and the switches that it reaches, or nothing if
@@ -395,10 +410,23 @@ impl Bench {
         self.restore()?;
         let text = self.read(&mutant.file)?;
         self.write(&mutant.file, &switches::broken(&text, mutant))?;
-        let outcome = match self.build(part)? {
-            Err(outcome) => outcome,
-            Ok(_) => self.judge(part, None, tests)?,
-        };
+        let (mut outcome, mut judged) = (Outcome::Survived, Vec::new());
+        for turn in [Turn::Unit, Turn::Quick] {
+            let programs = match self.build(part, turn)? {
+                Ok(programs) => programs,
+                Err(why) => {
+                    outcome = why;
+                    break;
+                }
+            };
+            let has_turn = |test: &&Test| test.turn.is_some() && !judged.contains(&test.program);
+            let built = |test: &&Test| programs.contains(&test.program);
+            outcome = self.judge(part, None, tests.iter().filter(has_turn).filter(built))?;
+            if outcome != Outcome::Survived {
+                break;
+            }
+            judged = programs;
+        }
         self.restore()?;
         Ok(outcome)
     }
@@ -407,8 +435,8 @@ impl Bench {
         /// Says at the end how much of the processor was used.
         const TIMED: &str = r#""$@" > /dev/null 2>&1; code=$?; times; exit $code"#;
         let folder = self.tree.join("crates").join(part.package);
-        let mut run = Command::new("nice");
-        run.args(["-n", "10", "sh", "-c", TIMED, "sh", "timeout"]);
+        let mut run = Command::new("sh");
+        run.args(["-c", TIMED, "sh", "timeout"]);
         // The processor may be shared: a test that stands still gets more time than one that computes.
         run.arg("--kill-after=1").arg(format!("{:.0}", 600.0 + 60.0 * test.seconds));
         run.args(["prlimit", "--core=0"]).arg(format!("--cpu={:.0}", 4.0 + 10.0 * test.seconds));
@@ -418,7 +446,7 @@ impl Bench {
         run.env("PROPTEST_RNG_SEED", "1").env("PROPTEST_MAX_SHRINK_ITERS", "0");
         run.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1").env("RUST_BACKTRACE", "0");
         let output = run.envs(with.iter().copied()).stdin(Stdio::null()).output();
-        let output = output.context("nice can be started")?;
+        let output = output.context("sh can be started")?;
         let outcome = match output.status.code() {
             Some(0) => Outcome::Survived,
             // Not ended by itself, or by the signal SIGXCPU for its time on the processor.

@@ -1,15 +1,15 @@
 //! Mutation testing: the files that decide are broken, one operator or body at a time, and their tests must notice.
 //!
-//! cargo-mutants lists the breaks. In a checkout of the commit under `target/mutants` one build holds all of them, each
-//! behind a [switch](switches). A run of every test with no break on says which tests reach which breaks. Then each
-//! break is on in turn, for the tests that reach it, until one of them fails; the quickest go first, and those that
-//! have noticed most of the breaks before. Slow tests go last: they are run, and found to reach what they reach, in a
-//! second build that has the switches alone that the quick ones have left. A break that no test reaches survives
-//! without a run. What can have no switch is built alone.
+//! cargo-mutants lists the breaks. In a checkout of the commit under `target/mutants` one build holds a few hundred of
+//! them, each behind a [switch](switches); more would slow down every test. A run of every test with no break on says
+//! which tests reach which breaks. Then each break is on in turn, for the tests that reach it, until one of them fails;
+//! the quickest go first, and those that have noticed most of the breaks before. The tests beside the code judge first,
+//! whose build is short; then the quick ones of the others, in builds that have the switches alone of what is left; and
+//! likewise the slow ones. A break that no test reaches survives without a run. What can have no switch is built alone.
 //!
 //! Lines in `results/mutants/raw.jsonl` say what came of the breaks and of which code of the file they were, so slices
 //! go on where the last one ended, and a file whose code has changed begins anew. `summary.txt` beside the lines has
-//! their sums and the survivors; `tidy` compares the two.
+//! their sums and the survivors, of the code as it stands; `tidy` compares the two.
 
 mod bench;
 mod record;
@@ -33,6 +33,10 @@ const FOLDER: &str = "results/mutants";
 
 /// Time after which what was found out is recorded in the middle of a file.
 const A_WHILE: Duration = Duration::from_secs(120);
+
+/// Number of breaks that one build has switches for. With 2,443 of `ranges/wide` in one the tests that reach them took
+/// more than an hour before the first break was tried.
+const A_BUILD: usize = 400;
 
 /// Breaks to try, and for how long.
 #[derive(Debug, Args)]
@@ -165,40 +169,90 @@ pub(crate) fn run(root: &Path, request: &Request) -> anyhow::Result<bool> {
         let bench = Bench::prepare(root, request.jobs)?;
         let end = Instant::now() + Duration::from_secs(request.minutes.saturating_mul(60));
         for part in PARTS {
-            let mutants = bench.list(part, &request.only)?;
+            let mutants = bench.list(part)?;
             let mut files = BTreeMap::<&str, Vec<&Mutant>>::new();
             for mutant in &mutants {
                 files.entry(&mutant.file).or_default().push(mutant);
             }
+            let is_wanted = |file: &str| request.only.iter().any(|part| file.contains(part));
             if request.list {
                 files.iter().for_each(|(file, breaks)| println!("{:>5} {file}", breaks.len()));
                 continue;
             }
-            let slice = Slice { bench: &bench, part, folder: &folder, end };
+            let now = Instant::now();
+            let third = end.saturating_duration_since(now) / 3;
+            let ends = [now + third, now + 2 * third, end];
+            let slice = Slice { bench: &bench, part, folder: &folder, ends };
+            slice.note_new_code(&files)?;
+            files.retain(|file, _| request.only.is_empty() || is_wanted(file));
             slice.judge(&files, request)?;
         }
     }
     if request.list {
         return Ok(true);
     }
-    let lines = campaign::record::read(&folder)?;
+    let lines: Vec<Line> = campaign::record::read(&folder)?;
     let reasons = std::fs::read_to_string(folder.join("reasons.toml")).unwrap_or_default();
+    let files = record::standing(&lines, |file| std::fs::read_to_string(root.join(file)).ok())?;
     std::fs::write(
         folder.join("summary.txt"),
-        record::summary(&lines, &toml::from_str(&reasons)?),
+        record::summary(&files, &toml::from_str(&reasons)?),
     )?;
     Ok(true)
 }
 
-/// A slice of the breaks of a part, and the end of its time.
+/// A slice of the breaks of a part.
 struct Slice<'a> {
     bench: &'a Bench,
     part: &'a Part,
     folder: &'a Path,
-    end: Instant,
+    /// Of the turns, each of which has a third of the time.
+    ends: [Instant; 3],
+}
+
+/// Breaks with what came of them.
+#[derive(Default)]
+struct Tried<'a> {
+    done: Vec<(&'a Mutant, Outcome)>,
+    /// Those that need a build of their own, with their files.
+    alone: Vec<(Due<'a>, &'a Mutant)>,
+}
+
+/// Returns the breaks of one build after the other.
+fn builds(due: Vec<Due>) -> Vec<Vec<Due>> {
+    let (mut builds, mut room) = (vec![Vec::new()], A_BUILD);
+    for it in due {
+        let mut rest = it.breaks.as_slice();
+        while !rest.is_empty() {
+            if room == 0 {
+                builds.push(Vec::new());
+                room = A_BUILD;
+            }
+            let (some, others) = rest.split_at(rest.len().min(room));
+            builds.last_mut().expect("there is one").push(it.some(some.to_vec()));
+            room -= some.len();
+            rest = others;
+        }
+    }
+    builds
 }
 
 impl Slice<'_> {
+    /// Records how many breaks those files have of whose code nothing is known yet.
+    fn note_new_code(&self, files: &BTreeMap<&str, Vec<&Mutant>>) -> anyhow::Result<()> {
+        let lines: Vec<Line> = campaign::record::read(self.folder)?;
+        let known = record::latest(&lines);
+        for (file, breaks) in files {
+            let text = self.bench.code(file)?;
+            if known.get(file).is_none_or(|known| known.text != text) {
+                let due =
+                    Due { file, of: breaks.len(), text, breaks: Vec::new(), ways: Vec::new() };
+                self.append(&due, 0, BTreeMap::new())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Tries what no earlier slice has tried of the same code, part by part, files with few breaks first.
     fn judge(&self, files: &BTreeMap<&str, Vec<&Mutant>>, request: &Request) -> anyhow::Result<()> {
         let lines: Vec<Line> = campaign::record::read(self.folder)?;
@@ -218,63 +272,65 @@ impl Slice<'_> {
                 due.push(Due { file, of: files[file].len(), text, breaks, ways });
             }
         }
-        if due.is_empty() || self.is_over() {
-            return Ok(());
-        }
         let place = |it: &Due| self.part.files.iter().position(|part| it.file.contains(part));
         due.sort_by_key(|it| (place(it), it.breaks.len()));
-        let (mut tried, mut alone) = (Vec::new(), Vec::new());
-        self.bench.switch(self.part, &mut due)?;
-        let (quick, rest) = self.bench.reach(self.part, Turn::Quick, None)?;
-        let mut left = Vec::new();
-        for it in &due {
-            left.push(self.judge_switched(it, (Turn::Quick, &quick), &mut tried, &mut alone)?);
-        }
-        let is_done = alone.is_empty() && left.iter().all(|it| it.breaks.is_empty());
-        if self.is_over() || is_done && request.compare == 0 {
-            return Ok(());
-        }
-        self.bench.switch(self.part, &mut left)?;
-        let (slow, out) = self.bench.reach(self.part, Turn::Slow, Some(rest))?;
-        for test in out {
-            println!(
-                "left out, as it fails or takes too long alone and without a break: {}",
-                test.name
-            );
-        }
-        for it in &left {
-            self.judge_switched(it, (Turn::Slow, &slow), &mut tried, &mut alone)?;
-        }
-        let tests: Vec<Test> = quick.all.into_iter().chain(slow.all).collect();
-        for (file, mutant) in alone {
-            if self.is_over() {
-                break;
+        let (mut tests, mut tried) = (Tests::default(), Tried::default());
+        for turn in [Turn::Unit, Turn::Quick, Turn::Slow] {
+            let is_done = due.is_empty() && tried.alone.is_empty() && request.compare == 0;
+            if is_done || self.is_over(turn) {
+                return Ok(());
             }
-            let it = due.iter().find(|it| it.file == file).expect("its breaks were tried");
+            let mut left = Vec::new();
+            for build in builds(due) {
+                left.extend(self.judge_build(build, turn, &mut tests, &mut tried)?);
+            }
+            left.retain(|it| !it.breaks.is_empty());
+            due = left;
+        }
+        for (it, mutant) in &tried.alone {
+            if self.is_over(Turn::Slow) {
+                return Ok(());
+            }
             let begin = Instant::now();
-            let outcome = self.bench.judge_alone(self.part, mutant, &tests)?;
+            let outcome = self.bench.judge_alone(self.part, mutant, &tests.all)?;
             self.record(it, &[(mutant, outcome)], begin)?;
         }
-        self.compare(&tried, request.compare, &tests)
+        self.compare(&tried.done, request.compare, &tests.all)
     }
 
-    fn is_over(&self) -> bool {
-        Instant::now() >= self.end
+    /// Returns true if the time for a turn is over, so that what it leaves comes to the next one in the same slice.
+    fn is_over(&self, turn: Turn) -> bool {
+        Instant::now() >= self.ends[turn as usize]
     }
 
-    /// Tries breaks of a file that have switches; adds the others to `alone`, and returns those that slow tests have
-    /// yet to judge.
+    /// Builds breaks with their switches and tries them; returns those that slow tests have yet to judge.
+    fn judge_build<'a>(
+        &self,
+        mut build: Vec<Due<'a>>,
+        turn: Turn,
+        tests: &mut Tests,
+        tried: &mut Tried<'a>,
+    ) -> anyhow::Result<Vec<Due<'a>>> {
+        if self.is_over(turn) {
+            return Ok(Vec::new());
+        }
+        self.bench.switch(self.part, &mut build)?;
+        self.bench.reach(self.part, turn, tests)?;
+        build.iter().map(|it| self.judge_switched(it, (turn, tests), tried)).collect()
+    }
+
+    /// Tries breaks of a file that have switches; notes the others as those to be built alone, and returns those that
+    /// slow tests have yet to judge.
     fn judge_switched<'a>(
         &self,
         due: &Due<'a>,
         (turn, tests): (Turn, &Tests),
-        tried: &mut Vec<(&'a Mutant, Outcome)>,
-        alone: &mut Vec<(&'a str, &'a Mutant)>,
+        tried: &mut Tried<'a>,
     ) -> anyhow::Result<Due<'a>> {
-        let (mut begin, mut before) = (Instant::now(), tried.len());
+        let (mut begin, mut before) = (Instant::now(), tried.done.len());
         let mut left = Vec::new();
         let judge = |at: usize| match due.ways[at] {
-            _ if self.is_over() => Ok(None),
+            _ if self.is_over(turn) => Ok(None),
             Way::Alone => Ok(Some(Outcome::Survived)),
             Way::Refused => Ok(Some(Outcome::Unviable)),
             Way::Switch(number) | Way::InPart(number) => {
@@ -284,23 +340,25 @@ impl Slice<'_> {
         self.bench.in_parallel(due.breaks.len(), judge, |at, outcome| {
             let (Some(outcome), mutant) = (outcome, due.breaks[at]) else { return Ok(()) };
             match (due.ways[at], turn) {
-                _ if outcome != Outcome::Survived => tried.push((mutant, outcome)),
-                (Way::Alone, _) | (Way::InPart(_), Turn::Slow) => alone.push((due.file, mutant)),
-                (_, Turn::Slow) => tried.push((mutant, outcome)),
+                _ if outcome != Outcome::Survived => tried.done.push((mutant, outcome)),
+                (Way::Alone, _) | (Way::InPart(_), Turn::Slow) => {
+                    tried.alone.push((due.some(Vec::new()), mutant));
+                }
+                (_, Turn::Slow) => tried.done.push((mutant, outcome)),
+                (_, Turn::Unit) => left.push(mutant),
                 (_, Turn::Quick) => {
                     println!("left to slow tests: {}", mutant.name);
                     left.push(mutant);
                 }
             }
             if begin.elapsed() > A_WHILE {
-                self.record(due, &tried[before..], begin)?;
-                (begin, before) = (Instant::now(), tried.len());
+                self.record(due, &tried.done[before..], begin)?;
+                (begin, before) = (Instant::now(), tried.done.len());
             }
             Ok(())
         })?;
-        self.record(due, &tried[before..], begin)?;
-        let ways = vec![Way::Switch(0); left.len()];
-        Ok(Due { breaks: left, ways, text: due.text.clone(), ..*due })
+        self.record(due, &tried.done[before..], begin)?;
+        Ok(due.some(left))
     }
 
     fn record(
@@ -323,6 +381,15 @@ impl Slice<'_> {
         let counts: Vec<String> =
             breaks.iter().map(|(outcome, all)| format!("{outcome:?} {}", all.len())).collect();
         println!("{} in {seconds} s: {}", due.file, counts.join(", "));
+        self.append(due, seconds, breaks)
+    }
+
+    fn append(
+        &self,
+        due: &Due,
+        seconds: u64,
+        breaks: BTreeMap<Outcome, Vec<String>>,
+    ) -> anyhow::Result<()> {
         let line = Line {
             file: due.file.to_owned(),
             of: due.of,
@@ -351,5 +418,35 @@ impl Slice<'_> {
         }
         ensure!(differing == 0, "{differing} breaks end otherwise alone");
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_has_a_bounded_number_of_switches() {
+        let place = Place { line: 1, column: 1 };
+        let mutant = Mutant {
+            name: "a.rs:1:1: replace a with b".to_owned(),
+            file: "a.rs".to_owned(),
+            genre: Genre::FnValue,
+            span: Span { start: place, end: place },
+            replacement: "b".to_owned(),
+            function: None,
+        };
+        let of = |file, count| {
+            Due { file, of: count, text: "t".to_owned(), breaks: Vec::new(), ways: Vec::new() }
+                .some(vec![&mutant; count])
+        };
+        let all = builds(vec![of("a.rs", A_BUILD - 100), of("b.rs", A_BUILD + 250)]);
+        let counts: Vec<Vec<(&str, usize)>> = all
+            .iter()
+            .map(|build| build.iter().map(|it| (it.file, it.breaks.len())).collect())
+            .collect();
+        let (first, third) = (vec![("a.rs", A_BUILD - 100), ("b.rs", 100)], vec![("b.rs", 150)]);
+        assert_eq!(counts, [first, vec![("b.rs", A_BUILD)], third]);
+        assert_eq!(builds(Vec::new()).len(), 1, "slow tests are run also when nothing is left");
     }
 }

@@ -6,9 +6,9 @@
 //! and the text grows with the depth of its nesting, not with its power. Bodies get `return`s before their first
 //! statement, arms of a `match` a guard, fields of a `struct` expression the value that the rest of the `struct` has.
 //!
-//! A constant cannot ask the environment. Breaks in one have no switch, nor have those of conditions with `let`, of
-//! what `impl Trait` returns (its type is that of the body), and those that are no expression any more. In a constant
-//! function the switch works at run time; when a constant calls it, the switch is off.
+//! A constant cannot ask the environment. Breaks in one have no switch, nor have those of what `impl Trait` returns
+//! (its type is that of the body), and those that are no expression any more. In a constant function the switch works
+//! at run time; when a constant calls it, the switch is off. `||` beside a `let` needs no try: no compiler takes it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -102,6 +102,8 @@ pub(super) struct Written {
     pub(super) held: Vec<usize>,
     /// Of these, those in constant functions.
     pub(super) constant: Vec<usize>,
+    /// Those that no compiler takes: `||` beside a `let`.
+    pub(super) refused: Vec<usize>,
     /// Parts of the text that one break has written.
     alternatives: Vec<(Range<usize>, usize)>,
     /// Parts of the text under a switch, with its breaks.
@@ -145,6 +147,10 @@ pub(super) fn write(
     let mut written = Written::default();
     for (at, mutant) in mutants.iter().enumerate().filter(|(at, _)| wanted(*at)) {
         let span = mutant.span.bytes(text);
+        if places.beside_let.contains(&span) {
+            written.refused.push(at);
+            continue;
+        }
         let Some((part, kind, alternative)) = places.switch(mutant, &span, text) else { continue };
         if !alternative.is_empty() && syn::parse_str::<Expr>(&alternative).is_err() {
             continue;
@@ -273,6 +279,8 @@ fn within(parts: &[Range<usize>], span: &Range<usize>) -> bool {
 struct Places {
     /// Operators, with the chains that they stand in.
     operators: HashMap<Range<usize>, Range<usize>>,
+    /// Operators of which a side has a `let`: each is `&&`, and would be `||`.
+    beside_let: Vec<Range<usize>>,
     guards: Vec<Range<usize>>,
     /// First bytes of arms, with their guards or the ends of their patterns, and with what they match.
     arms: HashMap<usize, (Range<usize>, Kind, Range<usize>)>,
@@ -350,8 +358,11 @@ impl<'ast> Visit<'ast> for Places {
         let outer = self.chain.take();
         let is_plain = !has_let(&it.left) && !has_let(&it.right);
         let chain = is_plain.then(|| outer.unwrap_or_else(|| it.span().byte_range()));
-        if let Some(chain) = &chain {
-            self.operators.insert(it.op.span().byte_range(), chain.clone());
+        match &chain {
+            Some(chain) => {
+                self.operators.insert(it.op.span().byte_range(), chain.clone());
+            }
+            None => self.beside_let.push(it.op.span().byte_range()),
         }
         for side in [&it.left, &it.right] {
             self.chain = chain.clone().filter(|_| matches!(**side, Expr::Binary(_)));
@@ -553,7 +564,7 @@ fn main() {
         let all: Vec<&Mutant> = mutants.iter().collect();
         let written = write(PROGRAM, &all, |_| true, 0).unwrap();
         assert_eq!(written.held.len(), SWITCHED, "{:?}", written.held);
-        assert_eq!(written.constant, [10]);
+        assert_eq!((written.constant, written.refused), (vec![10], vec![16]));
         std::fs::write(folder.join("mutants.rs"), module(SWITCHED)).unwrap();
         let unbroken = said(&mut compiled(&folder, PROGRAM));
         assert!(unbroken.0, "{}", unbroken.1);

@@ -162,3 +162,38 @@ impl<N: Note> Tree<N> {
         self.detach(Node { level, number: right });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::laws;
+    use super::super::tests::{PITCH, tree};
+    use super::super::tree::BySize;
+    use super::*;
+
+    #[test]
+    fn blocks_that_lose_their_entries_are_joined() {
+        let mut tree = tree::<()>(40_000, BySize::Bins);
+        let starts = || (0..40_000).map(|number| number * PITCH);
+        let blocks = |tree: &Tree<()>| (tree.height, tree.leaves.in_use(), tree.inners.in_use());
+        assert_eq!((blocks(&tree).0, blocks(&tree).1), (3, 1_250));
+        for start in starts().filter(|start| start % (20 * PITCH) != 0) {
+            let at = tree.entry_at(start).unwrap();
+            tree.remove(at);
+        }
+        laws::check(&tree).unwrap();
+        let (height, leaves, inners) = blocks(&tree);
+        assert_eq!((tree.holes, height), (2_000, 2));
+        // Two neighbours have more than 30 entries together, unless the last to lose some had a count that is no
+        // multiple of four.
+        assert!(
+            leaves <= 2_000 / 12 && inners <= 1 + leaves / 12,
+            "{leaves} leaves, {inners} blocks"
+        );
+        for start in starts().step_by(20).skip(1) {
+            let at = tree.entry_at(start).unwrap();
+            tree.remove(at);
+        }
+        laws::check(&tree).unwrap();
+        assert_eq!((blocks(&tree), tree.holes), ((0, 1, 0), 1));
+    }
+}

@@ -331,3 +331,106 @@ impl<N: Note> Tree<N> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{PITCH, tree};
+    use super::super::tree::BySize;
+    use super::*;
+
+    /// Takes all vacant leaves and blocks, but for so many.
+    fn leave_vacant<N: Note>(tree: &mut Tree<N>, leaves: usize, inners: usize) {
+        while tree.leaves.vacant() > leaves {
+            tree.leaves.take_vacant(0);
+        }
+        while tree.inners.vacant() > inners {
+            tree.inners.take_vacant();
+        }
+    }
+
+    fn vacant<N: Note>(tree: &Tree<N>) -> (usize, usize) {
+        (tree.leaves.vacant(), tree.inners.vacant())
+    }
+
+    #[test]
+    fn room_for_holes_is_a_block_for_a_dozen() {
+        let mut young = tree::<()>(0, BySize::No);
+        young.reserve_holes(240).unwrap();
+        // 21 leaves below three blocks, those below two more.
+        assert_eq!(vacant(&young), (21, 3 + 2));
+        assert!(young.near.bytes() >= 21 * 8 * 4, "the table of near leaves has room, too");
+        let mut grown = tree::<()>(100, BySize::No);
+        assert_eq!((grown.height, grown.leaves.in_use(), grown.inners.in_use()), (1, 4, 1));
+        leave_vacant(&mut grown, 0, 0);
+        let (leaves, inners) = (grown.leaves.in_use(), grown.inners.in_use());
+        grown.reserve_holes(1_200).unwrap();
+        assert_eq!(vacant(&grown), (101 - leaves, 10 + 2 + 1 - inners));
+    }
+
+    #[test]
+    fn many_insertions_share_leaves() {
+        let mut young = tree::<u32>(0, BySize::No);
+        young.reserve_insertions(3).unwrap();
+        assert_eq!(vacant(&young), (3, 1), "each may take a leaf, and the second a root");
+        young.reserve_insertions(3).unwrap();
+        assert_eq!(vacant(&young), (3, 1), "there is room already");
+        young.reserve_insertions(800).unwrap();
+        assert_eq!(vacant(&young), (3 + FEW + 100, 1));
+        let mut grown = tree::<u32>(100, BySize::No);
+        leave_vacant(&mut grown, 0, 0);
+        grown.reserve_insertions(800).unwrap();
+        assert_eq!(vacant(&grown).1, grown.inners.in_use() + (FEW + 100) / 8 + 1);
+        leave_vacant(&mut grown, 0, 0);
+        grown.reserve_insertions(1).unwrap();
+        assert_eq!(vacant(&grown).1, 1 + 1, "one split of the only block, and a root");
+        leave_vacant(&mut grown, 1, 1);
+        grown.reserve_insertions(1).unwrap();
+        assert!(vacant(&grown).1 > 1, "one is less than a split and a root need");
+    }
+
+    #[test]
+    fn a_split_needs_a_leaf_and_a_block_for_each_full_one_above() {
+        let mut small = tree::<u32>(20, BySize::No);
+        let root = small.root;
+        leave_vacant(&mut small, 1, 1);
+        assert!(!small.lacks_blocks(root), "a leaf, and a root above both");
+        leave_vacant(&mut small, 1, 0);
+        assert!(small.lacks_blocks(root));
+        // A block with as many leaves as it holds.
+        let mut full = tree::<u32>((LANES * LANES) as u64, BySize::No);
+        assert_eq!((full.height, full.inners.get(full.root).count()), (1, LANES));
+        let leaf = full.leaf_for(0);
+        full.reserve_insertions(100).unwrap();
+        leave_vacant(&mut full, 1, 2);
+        assert!(!full.lacks_blocks(leaf));
+        leave_vacant(&mut full, 1, 1);
+        assert!(full.lacks_blocks(leaf), "the full block splits, and a root comes");
+        leave_vacant(&mut full, 0, 0);
+        full.inners.reserve(9).unwrap();
+        assert!(full.lacks_blocks(leaf), "there is no leaf");
+        // Below a block with room nothing but the leaf splits.
+        let mut roomy = tree::<u32>(100, BySize::No);
+        let leaf = roomy.leaf_for(0);
+        roomy.reserve_insertions(100).unwrap();
+        leave_vacant(&mut roomy, 1, 0);
+        assert!(!roomy.lacks_blocks(leaf));
+    }
+
+    #[test]
+    fn the_table_of_near_leaves_grows_with_the_leaves() {
+        fn check<N: Note>(guessed: usize) {
+            let root = tree::<N>(20, BySize::No);
+            assert_eq!((root.height, root.near.bytes()), (0, 0), "one leaf needs no guess");
+            let mut some = tree::<N>(LANES as u64 * 24, BySize::No);
+            assert_eq!(some.leaves.in_use(), 24);
+            some.near = Default::default();
+            some.fit_near();
+            assert_eq!(some.near.bytes(), (guessed * 8).next_power_of_two() * 4);
+        }
+        check::<()>(24);
+        check::<u32>(12);
+        assert_eq!(tree::<()>(100, BySize::No).first_crowded(), 0);
+        assert_eq!(tree::<u32>(100, BySize::No).first_crowded(), LANES as u64 * PITCH);
+        assert_eq!(tree::<u32>(20, BySize::No).first_crowded(), 0, "there is no second leaf");
+    }
+}

@@ -139,3 +139,183 @@ fn check_sizes<N: Note>(tree: &Tree<N>) -> Result<(), Violation> {
     sizes.check_words(&in_use)?;
     sizes.check_longest(&tree.leaves)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::leaf::NIL;
+    use super::super::tests::{PITCH, tree};
+    use super::super::tree::BySize;
+    use super::*;
+
+    /// Checks that what `harm` does to a tree of `count` holes breaks this law and none before it.
+    #[track_caller]
+    fn check_harm_to<N: Note>(mut tree: Tree<N>, law: &str, harm: impl FnOnce(&mut Tree<N>)) {
+        check(&tree).unwrap();
+        harm(&mut tree);
+        assert_eq!(check(&tree).unwrap_err().law, law);
+    }
+
+    #[track_caller]
+    fn check_harm(count: u64, law: &str, harm: impl FnOnce(&mut Tree<()>)) {
+        check_harm_to(tree(count, BySize::Bins), law, harm);
+    }
+
+    /// Returns the leaf and the block above in which `at` lies.
+    fn place<N: Note>(tree: &Tree<N>, at: u64) -> (u32, u32) {
+        let leaf = tree.leaf_for(at);
+        (leaf, tree.leaves.head(leaf).parent)
+    }
+
+    #[test]
+    fn a_tree_without_a_root_has_nothing() {
+        check_harm(0, "no root, no hole", |tree| tree.holes = 1);
+        check_harm(0, "no root, no maximum", |tree| tree.top.lane = 1);
+    }
+
+    #[test]
+    fn counts_and_sums_of_the_whole_tree_are_recomputed() {
+        check_harm(100, "the root has no parent", |tree| {
+            let root = Node { level: tree.height, number: tree.root };
+            tree.set_parent(root, 0, 0);
+        });
+        let top = "the top summary equals the recomputed one";
+        check_harm(100, top, |tree| tree.top.lane += 1);
+        check_harm(100, top, |tree| tree.top.aligned[0] += 1);
+        check_harm(100, "the holes are counted", |tree| tree.holes += 1);
+        check_harm(100, "no leaf is lost", |tree| {
+            tree.leaves.reserve(1).unwrap();
+            tree.leaves.take_vacant(0);
+        });
+        check_harm(100, "no block is lost", |tree| {
+            tree.inners.reserve(1).unwrap();
+            tree.inners.take_vacant();
+        });
+        let brackets = "the brackets noted for a block are those below it";
+        let bracketed = |count| tree::<u32>(count, BySize::Brackets);
+        check_harm_to(bracketed(100), brackets, |tree| tree.brackets ^= 1);
+        check_harm_to(bracketed(2_000), brackets, |tree| {
+            let (leaf, parent) = place(tree, PITCH * 1_000);
+            let slot = usize::from(tree.leaves.head(leaf).slot);
+            tree.inners.brackets_mut(parent).0[slot] ^= 1;
+        });
+    }
+
+    #[test]
+    fn the_root_alone_may_be_empty() {
+        let mut empty = tree::<()>(1, BySize::Bins);
+        let at = empty.entry_at(0).unwrap();
+        empty.remove(at);
+        assert_eq!((empty.height, empty.holes, empty.root == NIL), (0, 0, false));
+        check(&empty).unwrap();
+        check_harm(100, "only the root may be empty", |tree| {
+            let (leaf, _) = place(tree, 0);
+            tree.leaves.head_mut(leaf).count = 0;
+        });
+    }
+
+    #[test]
+    fn what_stands_in_a_leaf_is_looked_at() {
+        let with = |law, harm: fn(&mut Tree<()>, u32)| {
+            check_harm(100, law, |tree| {
+                let (leaf, _) = place(tree, 0);
+                harm(tree, leaf);
+            });
+        };
+        let unused = LANES - 1;
+        let filler = "unused lanes hold filler";
+        check_harm(2, filler, |tree| tree.leaves.parts_mut(tree.root).1.lengths.0[unused] = 1);
+        check_harm(2, filler, |tree| tree.leaves.parts_mut(tree.root).1.offsets.0[unused] = 99);
+        with("a hole starts in its leaf's window", |tree, leaf| {
+            tree.leaves.parts_mut(leaf).1.offsets.0[1] = LANE_MAX + 1;
+        });
+        with("only the last hole is long", |tree, leaf| {
+            tree.leaves.parts_mut(leaf).1.lengths.0[1] = LANE_MAX;
+        });
+        with("holes ascend and never touch", |tree, leaf| {
+            tree.leaves.set_length(leaf, 1, PITCH);
+        });
+        with("no hole is empty, unless the form allows it", |tree, leaf| {
+            tree.leaves.set_length(leaf, 1, 0);
+        });
+        let binned = "a leaf stands in the bins of its holes and in no other";
+        with(binned, |tree, leaf| tree.leaves.set_length(leaf, 1, 3));
+        check_harm(100, "a vacant leaf stands in no bin", |tree| {
+            tree.leaves.reserve(1).unwrap();
+            let vacant = tree.leaves.take_vacant(0);
+            tree.leaves.put_vacant(vacant);
+            let sizes = tree.sizes.as_mut().unwrap();
+            sizes.reserve(tree.leaves.numbers()).unwrap();
+            sizes.add(vacant, 4);
+        });
+    }
+
+    #[test]
+    fn what_a_block_says_of_its_children_is_looked_at() {
+        let with = |law, harm: fn(&mut Tree<()>, u32, usize)| {
+            check_harm(100, law, |tree| {
+                let (leaf, parent) = place(tree, PITCH * 50);
+                let slot = usize::from(tree.leaves.head(leaf).slot);
+                assert!(slot > 0);
+                harm(tree, parent, slot);
+            });
+        };
+        with("a block has children", |tree, parent, _| tree.inners.get_mut(parent).count = 0);
+        with("a child knows its place", |tree, parent, slot| {
+            let number = tree.inners.get(parent).child.0[slot];
+            tree.set_parent(Node { level: 0, number }, parent, slot - 1);
+        });
+        with("what lies before a fence ends at or below it", |tree, parent, slot| {
+            let before = tree.inners.get(parent).child.0[slot - 1];
+            let last = tree.leaves.hole(before, tree.leaves.count(before) - 1);
+            tree.inners.get_mut(parent).set_fence(slot, last.end - 1);
+        });
+        with("the fence of the first child is 0", |tree, parent, _| {
+            let (first, second) = (&tree.inners.get(parent).child.0[0], 1);
+            assert_ne!(tree.leaves.start(*first, second), 0);
+            tree.inners.get_mut(parent).set_fence(0, 1);
+        });
+        with("what lies behind a fence starts at or above it", |tree, parent, slot| {
+            let first = tree.leaves.start(tree.inners.get(parent).child.0[slot], 0);
+            tree.inners.get_mut(parent).set_fence(slot, first + 1);
+        });
+        with("a child's maximum equals the recomputed one", |tree, parent, slot| {
+            tree.inners.get_mut(parent).largest.0[slot] += 1;
+        });
+        let aligned = "a child's aligned maximum equals the recomputed one";
+        with(aligned, |tree, parent, slot| tree.inners.aligned_mut(parent, 0).0[slot] += 1);
+        let learned = "a leaf's learned maximum is no smaller than the recomputed one";
+        with(learned, |tree, parent, slot| {
+            tree.learned = 1;
+            tree.inners.aligned_mut(parent, 0).0[slot] = 0;
+        });
+    }
+
+    #[test]
+    fn a_learned_maximum_of_a_leaf_may_be_too_large_and_that_of_a_block_may_not() {
+        let mut some = tree::<()>(2_000, BySize::No);
+        assert_eq!(some.height, 2);
+        some.learned = 1;
+        let (leaf, parent) = place(&some, PITCH * 1_000);
+        let slot = usize::from(some.leaves.head(leaf).slot);
+        // No larger than another one below the same block, so that nothing above changes.
+        some.inners.aligned_mut(parent, 0).0[slot] = 3;
+        let law = "a leaf's learned maximum is no smaller than the recomputed one";
+        assert_eq!(check(&some).unwrap_err().law, law);
+        some.inners.aligned_mut(parent, 0).0[slot] = 4;
+        check(&some).unwrap();
+        let root = some.root;
+        some.inners.aligned_mut(root, 0).0[0] += 1;
+        let law = "a child's aligned maximum equals the recomputed one";
+        assert_eq!(check(&some).unwrap_err().law, law);
+    }
+
+    #[test]
+    fn a_long_maximum_is_that_of_a_long_hole() {
+        let law = "a child's long maximum equals the recomputed one";
+        check_harm(2_000, law, |tree| {
+            assert_eq!(tree.height, 2);
+            let (_, parent) = place(tree, PITCH * 1_000);
+            tree.inners.get_mut(parent).long = u64::from(LANE_MAX);
+        });
+    }
+}

@@ -372,3 +372,138 @@ impl FreeIndex for GrainBlocks {
         self.check_crest()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, RangeAllocator};
+    use super::entry::{Entry, Note};
+    use super::*;
+    use crate::check::Check;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
+
+    /// Numbers from one hole of a [`tree`] to the next; a hole has half as many.
+    pub(super) const PITCH: u64 = 8;
+
+    /// Returns a tree of `count` holes that came from below, so that all leaves but the last are full, with a class of
+    /// alignment.
+    pub(super) fn tree<N: Note>(count: u64, by_size: BySize) -> Tree<N> {
+        let mut tree = Tree::new(AlignClasses::new(&[1]).unwrap(), by_size);
+        for start in (0..count).map(|number| number * PITCH) {
+            tree.reserve_insertion().unwrap();
+            tree.insert(Entry { hole: Hole::known(start, start + PITCH / 2), note: N::default() });
+        }
+        tree
+    }
+
+    const CELLS: u64 = 2_048;
+
+    /// Holes as a plain list, ascending.
+    struct List(Vec<(u64, u64)>);
+
+    impl List {
+        /// Returns the hole around each place for a request, with the lowest and the highest place there.
+        fn places(&self, request: &Request) -> impl DoubleEndedIterator<Item = [u64; 3]> {
+            let Request { size, align, within, .. } = *request;
+            self.0.iter().filter_map(move |&(start, end)| {
+                let (low, high) = (start.max(within.start()), end.min(within.end()));
+                let lowest = low.next_multiple_of(align);
+                let highest = high.checked_sub(size)? / align * align;
+                (lowest <= highest).then_some([end - start, lowest, highest])
+            })
+        }
+
+        fn take(&mut self, span: Span) {
+            let at = self.0.partition_point(|hole| hole.1 <= span.start());
+            let (start, end) = self.0.remove(at);
+            let rest = [(start, span.start()), (span.end(), end)];
+            self.0.splice(at..at, rest.into_iter().filter(|(start, end)| start < end));
+        }
+
+        fn give(&mut self, span: Span) {
+            let at = self.0.partition_point(|hole| hole.0 < span.start());
+            self.0.insert(at, (span.start(), span.end()));
+            for left in [at, at.saturating_sub(1)] {
+                if left + 1 < self.0.len() && self.0[left].1 == self.0[left + 1].0 {
+                    self.0[left].1 = self.0.remove(left + 1).1;
+                }
+            }
+        }
+    }
+
+    /// Compares random operations on a space of cells of `unit` numbers with those on a list.
+    fn check_run(unit: u64, config: Config, (seed, live, most): (u64, usize, u64)) {
+        let mut random = Pcg64Mcg::seed_from_u64(seed);
+        let all = Span::new(0, CELLS * unit).unwrap();
+        let mut space = RangeAllocator::new(config);
+        space.add_span(all).unwrap();
+        let (mut list, mut own) = (List(vec![(0, CELLS * unit)]), Vec::<Span>::new());
+        let fits = [Fit::Lowest, Fit::Highest, Fit::Best, Fit::Dynamic];
+        for step in 0..4 * live {
+            if own.len() > random.random_range(0..live) {
+                let span = own.swap_remove(random.random_range(0..own.len()));
+                space.free(span).unwrap();
+                list.give(span);
+            } else {
+                let size = random.random_range(1..=most) * unit;
+                let align =
+                    if random.random_ratio(1, 3) { 1 << random.random_range(0..6) } else { 1 };
+                let fit = fits[random.random_range(0..if config.size_index { 4 } else { 2 })];
+                let mut request = Request::new(size).align(align).fit(fit);
+                if random.random_ratio(1, 4) {
+                    let bounds = [(); 2].map(|()| random.random_range(0..CELLS * unit));
+                    let [low, high] = [bounds[0].min(bounds[1]), bounds[0].max(bounds[1]) + 1];
+                    request = request.within(Span::new(low, high).unwrap());
+                }
+                let place = match fit {
+                    Fit::Highest => list.places(&request).next_back().map(|it| it[2]),
+                    _ => list.places(&request).next().map(|it| it[1]),
+                };
+                let got = space.alloc(&request).ok();
+                assert_eq!(got.is_some(), place.is_some(), "step {step}: {request:?}");
+                let Some(got) = got else { continue };
+                let is_among = |it: [u64; 3]| (it[1]..=it[2]).contains(&got.start());
+                let hole = list.places(&request).find(|it| is_among(*it)).expect("it is free");
+                match fit {
+                    Fit::Lowest | Fit::Highest => {
+                        assert_eq!(Some(got.start()), place, "{request:?}")
+                    }
+                    Fit::Best if align == 1 && request.within == Span::ALL && hole[0] < 512 => {
+                        let smallest = list.places(&request).map(|it| it[0]).min();
+                        assert_eq!(Some(hole[0]), smallest, "step {step}: {request:?}");
+                    }
+                    _ => assert_eq!(got.start() % align, 0),
+                }
+                list.take(got);
+                own.push(got);
+            }
+            let longest = list.0.iter().map(|hole| hole.1 - hole.0).max();
+            assert_eq!(space.largest(), longest.unwrap_or(0), "step {step}");
+            let at = random.random_range(0..CELLS * unit);
+            let above = list.0.iter().find(|hole| hole.1 > at).copied();
+            let below = list.0.iter().rfind(|hole| hole.0 < at).copied();
+            let plain = |hole: Option<Span>| hole.map(|hole| (hole.start(), hole.end()));
+            assert_eq!((plain(space.hole_from(at)), plain(space.hole_below(at))), (above, below));
+            if step % 32 == 0 {
+                space.check().unwrap();
+                let holes = space.iter_free().map(|hole| (hole.start(), hole.end()));
+                assert!(holes.eq(list.0.iter().copied()), "step {step}");
+            }
+        }
+        space.check().unwrap();
+    }
+
+    #[test]
+    fn random_operations_agree_with_a_list() {
+        let classes = AlignClasses::new(&[1, 4]).unwrap();
+        for (seed, size_index) in [(1, false), (2, true)] {
+            for align_classes in [AlignClasses::NONE, classes] {
+                let config = Config { size_index, align_classes, ..Config::default() };
+                check_run(1, config, (seed, 400, 3));
+                check_run(1, config, (seed, 150, 20));
+                // Over 64 windows, in numbers that are no multiples of a power of two.
+                check_run((1 << 26) + 1, config, (seed, 300, 3));
+            }
+        }
+    }
+}

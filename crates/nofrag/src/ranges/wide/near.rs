@@ -81,3 +81,44 @@ impl Near {
         self.leaves.capacity() * size_of::<u32>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: u64 = 1_000;
+
+    #[test]
+    fn a_guess_is_what_was_noted_last_in_its_stretch() {
+        let mut near = Near::default();
+        near.note(FIRST, 7);
+        assert_eq!(near.leaf(FIRST), NIL, "there is no table yet");
+        near.resize(100, FIRST, FIRST + (1 << 20) - 1);
+        assert_eq!((near.leaves.len(), near.first, near.shift), (1_024, FIRST, 10));
+        near.note(FIRST + 2_048 + 5, 7);
+        let around =
+            [2_047, 2_048, 3_071, 3_072, 2_048 + (1 << 20)].map(|at| near.leaf(FIRST + at));
+        assert_eq!(around, [NIL, 7, 7, NIL, 7]);
+        near.note(FIRST + 2_048, 8);
+        assert_eq!(near.leaf(FIRST + 2_048 + 5), 8);
+        assert_eq!(near.bytes(), near.leaves.capacity() * 4);
+        near.resize(50, FIRST, FIRST + 3);
+        assert_eq!((near.leaves.len(), near.shift), (512, 0));
+        assert!(near.leaves.iter().all(|&leaf| leaf == NIL), "guesses are forgotten");
+    }
+
+    #[test]
+    fn a_table_has_four_to_eight_guesses_for_each_leaf_up_to_a_million() {
+        let mut near = Near::default();
+        assert!(near.wants(1) && !near.wants(0));
+        near.reserve(100).unwrap();
+        assert!((1_024..2_048).contains(&near.leaves.capacity()));
+        near.resize(100, 0, 1 << 20);
+        assert!(!near.wants(256) && near.wants(257));
+        near.reserve(128).unwrap();
+        assert!(near.leaves.capacity() < 2_048, "it is there already");
+        near.resize(1 << 20, 0, 1 << 40);
+        assert_eq!((near.leaves.len(), near.shift), (MOST, 41 - 20));
+        assert!(!near.wants(1 << 30));
+    }
+}

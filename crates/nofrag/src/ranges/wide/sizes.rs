@@ -617,3 +617,219 @@ pub(super) fn lanes(mut mask: u32) -> impl Iterator<Item = usize> {
 }
 
 const _: () = assert!(BINS == EXACT as usize + 22 * 16 && LANE_MAX.ilog2() == 30);
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::{Entry, Hole};
+    use super::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg64Mcg;
+
+    /// Leaves at the edges of words and of words of words.
+    const SOME: [u32; 10] = [0, 1, 63, 64, 70, 71, 4_095, 4_096, 4_100, 8_200];
+    const NUMBERS: usize = 8_300;
+
+    /// Leaves with holes, and the index that is kept in step with them.
+    struct Pair {
+        leaves: Leaves<()>,
+        sizes: SizeBins,
+    }
+
+    impl Pair {
+        fn new() -> Pair {
+            let mut pair = Pair { leaves: Leaves::default(), sizes: SizeBins::new() };
+            pair.leaves.reserve(NUMBERS).unwrap();
+            pair.sizes.reserve(pair.leaves.numbers()).unwrap();
+            pair
+        }
+
+        fn of(holes: &[(u32, u32)]) -> Pair {
+            let mut pair = Pair::new();
+            holes.iter().for_each(|&(leaf, length)| pair.add(leaf, length));
+            pair.check().unwrap();
+            pair
+        }
+
+        fn add(&mut self, leaf: u32, length: u32) {
+            let lane = self.leaves.count(leaf);
+            let hole = Hole::known(0, u64::from(length));
+            self.leaves.insert(leaf, lane, Entry { hole, note: () });
+            self.sizes.add(leaf, length);
+        }
+
+        fn remove(&mut self, leaf: u32, lane: usize) {
+            let length = self.leaves.lengths(leaf).0[lane];
+            self.leaves.remove(leaf, lane);
+            self.sizes.remove(leaf, length, self.leaves.lengths(leaf), &self.leaves);
+        }
+
+        fn change(&mut self, leaf: u32, lane: usize, new: u32, is_told: bool) {
+            let old = self.leaves.lengths(leaf).0[lane];
+            self.leaves.set_length(leaf, lane, u64::from(new));
+            let largest = (is_told && new < old).then(|| self.leaves.lengths(leaf).max());
+            self.sizes.change(leaf, (old, new), largest, &self.leaves);
+        }
+
+        fn check(&self) -> Result<(), Violation> {
+            let in_use: Vec<bool> =
+                (0..self.leaves.numbers() as u32).map(|leaf| self.leaves.count(leaf) > 0).collect();
+            for leaf in SOME {
+                self.sizes.check_leaf(leaf, self.leaves.lengths(leaf))?;
+            }
+            self.sizes.check_words(&in_use)?;
+            self.sizes.check_longest(&self.leaves)
+        }
+
+        /// Returns bin, leaf and lanes of the holes of at least `length`, in the order of bins and leaves.
+        fn long(&self, length: u32) -> Vec<(usize, u32, u32)> {
+            let mut all = std::collections::BTreeMap::new();
+            for leaf in SOME {
+                for (lane, &own) in self.leaves.lengths(leaf).0.iter().enumerate() {
+                    if own >= length {
+                        *all.entry((bin_of(own), leaf)).or_insert(0) |= 1 << lane;
+                    }
+                }
+            }
+            all.into_iter().map(|((bin, leaf), lanes)| (bin, leaf, lanes)).collect()
+        }
+
+        fn found(&self, length: u32) -> (Vec<(usize, u32, u32)>, u64) {
+            let (mut search, mut counters) = (self.sizes.search(length), Counters::default());
+            let mut all = Vec::new();
+            while let Some(it) = self.sizes.next(&mut search, &self.leaves, &mut counters) {
+                all.push((it.bin, it.leaf, it.lanes));
+                assert_eq!(it.same_length(), it.bin < 512);
+            }
+            (all, counters.steps)
+        }
+    }
+
+    #[test]
+    fn the_index_follows_what_leaves_hold_and_finds_it() {
+        let mut random = Pcg64Mcg::seed_from_u64(1);
+        let mut pair = Pair::new();
+        let lengths =
+            [1, 2, 63, 64, 65, 510, 511, 512, 513, 543, 600, 1 << 20, LANE_MAX - 1, LANE_MAX];
+        for step in 0..400 {
+            let leaf = SOME[random.random_range(0..SOME.len())];
+            let length = lengths[random.random_range(0..lengths.len())];
+            let length = if length == 600 { random.random_range(600..640) } else { length };
+            let count = pair.leaves.count(leaf);
+            match random.random_range(0..4) {
+                0 if count > 0 => pair.remove(leaf, random.random_range(0..count)),
+                1 if count > 1 => pair.remove(leaf, count - 1),
+                2 if count > 0 => {
+                    pair.change(leaf, random.random_range(0..count), length, random.random());
+                }
+                _ if count < 4 => pair.add(leaf, length),
+                _ => {}
+            }
+            if step % 8 == 0 {
+                pair.check().unwrap();
+            }
+            let wanted = random.random_range(1..700);
+            let (found, _) = pair.found(wanted);
+            // At most nine leaves can be passed over, of which one ends the search in their order.
+            let (own, long) = (bin_of(wanted), pair.long(wanted));
+            let above = |all: &[(usize, u32, u32)]| -> Vec<_> {
+                all.iter().copied().filter(|it| it.0 > own).collect()
+            };
+            assert_eq!(above(&found), above(&long), "{wanted}");
+            assert!(found.iter().all(|it| long.contains(it)), "{wanted}: {found:?} {long:?}");
+            assert_eq!(found.first().map(|it| it.0), long.first().map(|it| it.0), "{wanted}");
+        }
+    }
+
+    #[test]
+    fn after_eight_short_leaves_the_longest_hole_comes() {
+        let short =
+            |count: u32| -> Vec<(u32, u32)> { (0..count).map(|leaf| (leaf, 600)).collect() };
+        let [seven, eight] =
+            [7, 8].map(|count| [short(count), vec![(8_200, 607), (8_201, 605)]].concat());
+        let both = [8_200, 8_201].map(|leaf| (bin_of(600), leaf, 1));
+        assert_eq!(Pair::of(&seven).found(605), (both.to_vec(), 9));
+        assert_eq!(Pair::of(&eight).found(605), (both[..1].to_vec(), 8 + 4));
+        assert_eq!(
+            Pair::of(&eight).found(608),
+            (Vec::new(), 0),
+            "the bin says that it does not serve"
+        );
+        assert_eq!(Pair::of(&eight).found(607).0, both[..1]);
+    }
+
+    #[test]
+    fn a_bin_has_the_lengths_from_its_smallest_to_its_largest() {
+        let edges = [1, 2, 511, 512, 543, 544, 575, 576, 1_023, 1_024, 1_087, 1_088, LANE_MAX];
+        for length in edges {
+            let bin = bin_of(length);
+            assert!((smallest_in(bin)..=largest_in(bin)).contains(&length), "{length}");
+            assert_eq!((bin_of(smallest_in(bin)), bin_of(largest_in(bin))), (bin, bin));
+        }
+        for bin in 1..BINS {
+            assert_eq!(largest_in(bin - 1) + 1, smallest_in(bin), "no length lies between bins");
+        }
+        assert_eq!((bin_of(LANE_MAX), largest_in(BINS - 1)), (BINS - 1, LANE_MAX));
+    }
+
+    /// Checks that harm to an index breaks this law, at this place.
+    #[track_caller]
+    fn check_harm(law: &str, at: usize, harm: impl FnOnce(&mut SizeBins)) {
+        let holes = [(0, 4), (70, 4), (70, 605), (71, 600), (71, 4), (4_100, 4), (4_100, 610)];
+        let mut pair = Pair::of(&holes);
+        harm(&mut pair.sizes);
+        let violation = pair.check().unwrap_err();
+        assert_eq!((violation.law, violation.at), (law, at as u64));
+    }
+
+    #[test]
+    fn laws_of_bins_are_looked_at() {
+        let coarse = bin_of(605);
+        let own = "a leaf stands in the bins of its holes and in no other";
+        check_harm(own, 4, |sizes| sizes.levels[0].bits[BINS + 4] &= !(1 << (70 - 64)));
+        check_harm(own, 9, |sizes| sizes.add(70, 9));
+        check_harm("a vacant leaf stands in no bin", 4_101, |sizes| sizes.add(4_101, 4));
+        let filled = "a bin is filled if a leaf stands in it";
+        check_harm(filled, 100, |sizes| sizes.filled[1] |= 1 << (100 - 64));
+        let words = "a word of words tells which words below have a bit";
+        check_harm(words, 4, |sizes| sizes.levels[1].bits[4] |= 1 << 5);
+        check_harm(words, BINS + 4, |sizes| sizes.levels[1].bits[BINS + 4] |= 1 << 5);
+        check_harm(words, 4, |sizes| sizes.levels[2].bits[4] |= 1 << 2);
+        let longest = "a word notes the longest hole of a bin";
+        let noted = |height: usize, word: usize| {
+            move |sizes: &mut SizeBins| {
+                let noted = sizes.levels[height].longest_mut(word, coarse);
+                *noted = Longest::of(noted.reaches() + 1, noted.child());
+            }
+        };
+        check_harm(longest, coarse, noted(0, 1));
+        check_harm(longest, coarse, noted(1, 0));
+        check_harm(longest, coarse, noted(2, 0));
+        let child = "the noted child has the longest hole";
+        let of = |child: usize| {
+            move |sizes: &mut SizeBins| {
+                let noted = sizes.levels[0].longest_mut(1, coarse);
+                *noted = Longest::of(noted.reaches(), child);
+            }
+        };
+        check_harm(child, coarse, of(71 - 64));
+        check_harm(child, coarse, of(9));
+    }
+
+    #[test]
+    fn bits_that_words_above_have_lost_are_missed() {
+        let mut pair = Pair::of(&[(4_100, 4), (4_100, 605)]);
+        pair.sizes.levels[2].bits[4] = 0;
+        let in_use: Vec<bool> = (0..pair.leaves.numbers()).map(|leaf| leaf == 4_100).collect();
+        let violation = pair.sizes.check_words(&in_use).unwrap_err();
+        let law = "a word of words tells which words below have a bit";
+        assert_eq!((violation.law, violation.at), (law, BINS as u64 + 4));
+        let mut pair = Pair::of(&[(4_100, 4), (4_100, 605)]);
+        pair.sizes.levels[1].bits[BINS + 4] = 0;
+        let violation = pair.sizes.check_words(&in_use).unwrap_err();
+        assert_eq!((violation.law, violation.at), (law, 64 * BINS as u64 + 4));
+        let mut pair = Pair::of(&[(4_100, 4), (4_100, 605)]);
+        pair.sizes.filled[0] = 0;
+        let violation = pair.sizes.check_words(&in_use).unwrap_err();
+        assert_eq!((violation.law, violation.at), ("a bin is filled if a leaf stands in it", 4));
+    }
+}
