@@ -561,15 +561,16 @@ mod tests {
 
     #[test]
     fn it_leaves_zones_alone_that_cannot_serve() {
-        let mut pages = draw(HOLES, FragmentationPolicy::PATCHES_1_4);
+        let mut pages = draw(HOLES, FragmentationPolicy::LINUX_7_2);
         let mut daemon = Kcompactd::new(NODE);
+        daemon.step(ms(0), &mut pages, &mut Willing, ALL);
         assert!(pages.zones[0].kind > ZoneKind::Dma);
         pages.wake_kcompactd(NODE, Order::PAGEBLOCK, ZoneKind::Dma);
-        assert_eq!(pages.counters.kcompactd_signals, 0);
-        assert_eq!(daemon.step(ms(0), &mut pages, &mut Willing, ALL).pages, 0);
         // The lowest of all wishes counts, as the block is to serve every one of them.
         pages.wake_kcompactd(NODE, Order::PAGEBLOCK, ZoneKind::Movable);
-        assert_eq!(daemon.step(ms(0), &mut pages, &mut Willing, ALL).pages, 0);
+        assert_eq!(pages.counters.kcompactd_signals, 0);
+        assert_eq!(daemon.step(ms(500), &mut pages, &mut Willing, ALL).pages, 0);
+        assert_eq!(pages.counters.kcompactd_wakes, 1, "it has taken them up");
     }
 
     #[test]
