@@ -152,12 +152,6 @@ impl Stage {
             Command::new(program)
         };
         command.args(words).envs(&self.env);
-        // Many tests wait, for a recording's seconds or for the lock of the tracer: two for each processor keep it
-        // busy.
-        if std::env::var_os("RUST_TEST_THREADS").is_none() {
-            let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-            command.env("RUST_TEST_THREADS", (2 * cpus).to_string());
-        }
         command.current_dir(root).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
         let status = command.status()?;
         Ok(match status.code() {
